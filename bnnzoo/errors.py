@@ -33,11 +33,11 @@ class DamagedError(UsageError):
 
 
 class BusyError(UsageError):
-    """A run that another process is writing. Try again after that process has ended."""
+    """A run that another process is writing now. The run can be used after that process has ended."""
 
 
 class GateError(BnnzooError):
-    """Failure of a quality gate that the user requested."""
+    """A requested check that failed, such as `--gate`. The command line exits with code 3."""
 
     exit_code = 3
 
@@ -51,7 +51,7 @@ class InterruptedRunError(BnnzooError):
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an exception, or a replacement if its `__str__` fails, which a plugin may define."""
+    """Return the message of an exception. If its `__str__` fails, as in a plugin's class, return a replacement."""
     try:
         return str(error)
     except BaseException as str_error:
@@ -61,7 +61,7 @@ def message_of(error: BaseException) -> str:
 class BnnzooWarning(UserWarning):
     """A warning that the command line prints as `bnnzoo: warning: MESSAGE`, also with --quiet.
 
-    Settings are placeholders, as in a `BnnzooError`.
+    A setting in the message is written as a placeholder, as in a `BnnzooError`.
     """
 
     def __str__(self) -> str:

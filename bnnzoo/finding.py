@@ -1,4 +1,4 @@
-"""Findings and settings: a measured value beyond its limit, and advice in the notation of the caller.
+"""Findings (measured values beyond their limits, with advice) and the notation of settings in messages.
 
 Only this module turns a finding into a sentence, and a setting into an option or a keyword.
 """
@@ -34,9 +34,10 @@ def setting(field: str, value: object = None) -> str:
     placeholder directly.
 
     Args:
-        field: a key of a recipe, either of a run (`warmup`) or of a part (`sampler.step_size`), or an argument.
-        value: the advised value. It is True for an option that takes no value. Omit it if the text only gives the
-            direction of the change.
+        field: name of the setting: a key of a recipe (`warmup`, or `sampler.step_size` for a field of the sampler), or
+            an argument of a function.
+        value: the advised value. It is True for an option that takes no value. Omit it if the text advises no value,
+            but only a direction, such as "a smaller step size".
     """
     return f"[[{field}]]" if value is None else f"[[{field}={_escaped(str(value))}]]"
 
@@ -81,7 +82,7 @@ def spelling() -> Spelling:
 
 @contextlib.contextmanager
 def spelling_of(caller: Spelling) -> Iterator[None]:
-    """Use this notation for the settings in all messages that are made inside the context."""
+    """Inside the context, write settings in all messages in the notation `caller`."""
     token = _spelling.set(caller)
     try:
         yield
@@ -110,7 +111,7 @@ class Finding(NamedTuple):
 
     @property
     def settings(self) -> tuple[tuple[str, str | None], ...]:
-        """Each field that the advice names, with its advised value; None if the advice only gives a direction."""
+        """Fields that the advice names, each with the advised value; None if the advice names no value."""
         return tuple((match[1], match[2] and _unescaped(match[2])) for match in _SETTING.finditer(self.advice))
 
     def __str__(self) -> str:
@@ -130,7 +131,7 @@ def sentence(finding: Finding, spelling: Spelling = "options") -> str:
 
 
 def sentences(findings: Sequence[Finding], spelling: Spelling = "options") -> list[str]:
-    """Return each finding as a sentence. Findings with the same advice give it once, in the last of their sentences."""
+    """Return each finding as a sentence. If several findings have the same advice, only the last one contains it."""
     final_use = {finding.advice: number for number, finding in enumerate(findings)}
     return [
         sentence(finding, spelling) if final_use[finding.advice] == number else _value_and_limit(finding)

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 
 class Progress(NamedTuple):
-    """One report of a run, sent after each chunk and at the start and the end of each phase.
+    """One report of a run, sent after each chunk of draws and at the start and the end of each phase.
 
     Attributes:
         phase: "start", "compile", "warm-up", "sampling", "judging" (the convergence test), "writing", "evaluating", or
             "note" for a message.
         done: the number of finished steps or draws per chain.
         total: the number of all steps or draws per chain; 0 if unknown.
-        acceptance: the mean acceptance rate so far; NaN if it is not known.
+        acceptance: the mean acceptance rate (of the latest chunk, in a run); NaN if it is not known.
         note: the text of a message, or a description of the current work.
     """
 

@@ -20,8 +20,7 @@ SECONDS_BETWEEN_LINES, SECONDS_BETWEEN_DRAWINGS = 5.0, 0.5
 def observer(*, quiet: bool) -> Iterator[Observer | None]:
     """Yield the observer of a command: None with --quiet, a bar on a terminal, plain lines elsewhere.
 
-    Inside the context, everything that a model prints goes to stderr. Stdout is reserved for results, and the program
-    that reads it may close it.
+    Inside the context, everything that a model prints goes to stderr, because stdout is reserved for results.
     """
     with redirect_stdout(sys.stderr):
         if quiet:
@@ -108,7 +107,7 @@ class Pace:
         self.first = (0.0, 0)
 
     def update(self, progress: Progress) -> float:
-        """Return the steps per second since the phase began; NaN at its start."""
+        """Return the steps per second since the phase began; NaN if no step has been finished yet."""
         current_time = self.clock()
         if progress.phase != self.phase:
             self.phase, self.first = progress.phase, (current_time, progress.done)

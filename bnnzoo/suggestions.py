@@ -7,7 +7,10 @@ from collections.abc import Iterable
 
 
 def near_names(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """Return up to `count` known names that are most similar, the nearest first; case, `-` and `_` do not matter."""
+    """Return up to `count` known names that are similar to `name`, the most similar first.
+
+    The comparison ignores the case of letters, and `-` equals `_`.
+    """
     known = list(known)
     folded = [_fold(known_name) for known_name in known]
     matches = difflib.get_close_matches(_fold(name), dict.fromkeys(folded), count)

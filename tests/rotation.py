@@ -1,6 +1,6 @@
 """The tests that run at some commits only, so that the default suite takes minutes; `-m slow` runs all of them.
 
-A different twentieth of a generated suite (`rotating`) and a different eighth of the tests that take seconds
+A different fortieth of a generated suite (`rotating`) and a different eighth of the tests that take seconds
 (`@pytest.mark.long`) run at each commit. The number of commits selects the part; a hash of the commit could omit some
 parts for a long time.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-TURN, LONG_TURN = 20, 8
+TURN, LONG_TURN = 40, 8
 """Numbers of commits after which all of a generated suite and all long tests have run."""
 
 
@@ -37,7 +37,7 @@ def runs_at(number: int, position: int, turn: int = TURN) -> bool:
 
 
 def rotating(values: Iterable[Any], names: Sequence[str] | None = None) -> list[Any]:
-    """Return the parameters of a test, each with a marker to run at one commit in twenty, and with `-m slow`."""
+    """Return the parameters of a test, each with a marker to run at one commit in forty, and with `-m slow`."""
     values = list(values)
     names = [str(value) for value in values] if names is None else names
     pairs = enumerate(zip(values, names, strict=True))

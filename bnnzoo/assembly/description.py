@@ -13,7 +13,10 @@ from bnnzoo.models.building import Architecture
 
 
 class Description(NamedTuple):
-    """The parts, the signature and the scaler of a problem. They suffice to predict in the units of the data."""
+    """The model, likelihood and prior (`parts`), the signature of the data, and the scaler.
+
+    Together with the values of the parameters, they are sufficient to predict in the units of the data.
+    """
 
     parts: Parts
     signature: Signature
@@ -28,7 +31,7 @@ class Description(NamedTuple):
 
     @property
     def example(self) -> np.ndarray:
-        """One row of zeros, [1, ...], in the form that the network expects."""
+        """One row of inputs that are zero, [1, ...], in the shape that the network expects."""
         return self.parts.model.arrange(np.zeros((1, *self.signature.shape), self.signature.dtype))
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."], precision: str) -> Shaped[np.ndarray, "row ..."]:
@@ -37,5 +40,5 @@ class Description(NamedTuple):
 
 
 def with_precision(array: np.ndarray, precision: str) -> np.ndarray:
-    """Convert an array of floating-point numbers to this precision. Other arrays are unchanged."""
+    """Convert an array of floating-point numbers to a precision, such as "float32". Other arrays are unchanged."""
     return array.astype(precision) if np.issubdtype(array.dtype, np.floating) else array

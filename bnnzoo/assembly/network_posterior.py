@@ -31,7 +31,7 @@ from bnnzoo.recipe import Recipe
 
 
 def subspace_choice(recipe: Recipe) -> SubspaceChoice | None:
-    """Return the subspace that the recipe samples, or None if the recipe samples the parameters themselves.
+    """Return the subspace in which the recipe samples, or None if the recipe samples the parameters themselves.
 
     Raises:
         UsageError: if the threshold of the subspace is invalid.
@@ -42,7 +42,7 @@ def subspace_choice(recipe: Recipe) -> SubspaceChoice | None:
 
 @contextlib.contextmanager
 def _naming_the_option(recipe: Recipe) -> Iterator[None]:
-    """Start the message of a UsageError with the place where `stochastic` was given."""
+    """Add the place of the option `stochastic` to the message of a `UsageError` in this context."""
     try:
         yield
     except DamagedError:
@@ -54,18 +54,20 @@ def _naming_the_option(recipe: Recipe) -> Iterator[None]:
 def build_posterior(
     recipe: Recipe, description: Description, train: Dataset | None, fixed: Mapping[str, Array | np.ndarray]
 ) -> NetworkPosterior:
-    """Build the posterior given the training rows, or a posterior without data that only predicts.
+    """Return the posterior given the training rows, or a posterior without data, which can only predict.
+
+    If there are training rows and only the last layer is sampled, the result is the posterior of the last layer alone.
+    Its data are then the inputs of the last layer (the features), not the inputs of the network.
 
     Args:
         recipe: the resolved recipe.
         description: the parts, the signature and the scaler.
         train: the training rows; None for a posterior without data.
-        fixed: the trained values of the fixed parameters, by name. If only the last layer is sampled, the posterior is
-            that of the last layer, and its inputs are the features. If a subspace is sampled, `fixed` contains the
-            arrays that define the subspace.
+        fixed: the values of the parameters that are trained but not sampled, by name. If a subspace is sampled, `fixed`
+            contains the arrays that define the subspace.
 
     Raises:
-        UsageError: if a part does not suit the data, or if no parameter has a name given by `stochastic`.
+        UsageError: if a part cannot be used for the data, or if `stochastic` names no parameter of the network.
     """
     parts, signature, scaler = description
     likelihood = units.in_network_units(parts.likelihood, scaler, recipe.units)
@@ -108,7 +110,8 @@ def build_posterior(
         sampled=is_sampled,
         has_exposure=bool(signature.exposure),
     )
-    # Images of bytes stay uint8 on the device, because float32 needs four times the memory. The posterior scales them.
+    # Images in uint8 keep this type on the device, because float32 needs four times the memory. The posterior scales
+    # them.
     has_byte_images = signature.dtype == "uint8"
     posterior = build(
         network,
@@ -121,5 +124,5 @@ def build_posterior(
     features, last = split
     if not names <= stochastic.last_names(network, last):
         return posterior
-    # Parameters keep their names in the full network.
+    # The parameters of the last layer have the names that they have in the full network.
     return dataclasses.replace(build(last, x=np.asarray(posterior.features(features))), layout=posterior.layout)

@@ -1,4 +1,4 @@
-"""Construction of a problem (posterior and sampler) from a recipe, from a run's file, or by hand."""
+"""Construction of a problem (posterior and sampler) from a recipe, from a run's file, or from Python objects."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A posterior and its sampler, with their recipe and data. A posterior made in Python has no description."""
+    """A posterior and a sampler, with their recipe and data. A posterior made in Python has no `description`."""
 
     recipe: Recipe
     posterior: AbstractPosterior
@@ -53,7 +53,7 @@ class Problem:
     train: Dataset | None = None
     """The training rows in original units.
 
-    None if the posterior only predicts, or if it was made in Python and cannot predict.
+    None if the posterior was built without data, or if it was made in Python and cannot predict.
     """
     test: Dataset | None = None
     kept_rows: Shaped[np.ndarray, "row ..."] | None = None
@@ -72,11 +72,11 @@ class Problem:
 
         Args:
             recipe: the resolved recipe.
-            dataset: data in memory, instead of the data of the recipe.
-            model: an unregistered model, instead of the model of the recipe.
+            dataset: data in memory; by default the data that the recipe names.
+            model: an unregistered model; by default the model that the recipe names.
 
         Raises:
-            UsageError: with one line for each problem.
+            UsageError: if the settings or the data are invalid. The message has one line for each problem.
         """
         if dataset is None:
             dataset = load_recipe_data(recipe)
@@ -115,8 +115,8 @@ class Problem:
         Args:
             attributes: the root attributes of the file.
             constant: the variables of the group constant_data.
-            observed: the variables of the group observed_data, for a posterior with the training rows; None for a
-                posterior that only predicts.
+            observed: the variables of the group observed_data, from which the training rows are restored; None for a
+                posterior without data, which can only predict.
             model: the model, if it is not registered.
 
         Raises:
@@ -169,46 +169,47 @@ class Problem:
     def by_hand(cls, recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSampler) -> Problem:
         """Build the problem of a posterior that was made in Python.
 
-        The recipe supplies the numbers of steps and the seeds. Training rows are added if the posterior can predict.
+        Only the numbers of steps and the seeds of the recipe are used. Training rows are added if the posterior can
+        predict.
 
         Raises:
             UsageError: if the sampler does not support the posterior.
         """
         sampler.check(posterior)
         train = None
-        with contextlib.suppress(UsageError):  # reported when predictions are requested
+        with contextlib.suppress(UsageError):  # the error is raised again when predictions are requested
             train = predicted_site(posterior)[1]
         return cls(recipe, posterior, sampler, train=train)
 
     def with_fixed(self, fixed: Mapping[str, Array | np.ndarray]) -> Problem:
-        """Return the problem with trained values of the fixed parameters."""
+        """Return the problem with the values `fixed` of the parameters that are trained but not sampled, by name."""
         return _build_problem(self.recipe, self.require_description(), self.train, self.test, fixed, self.kept_rows)
 
     def in_bucket(self) -> Problem:
-        """Return the problem with rows of padding up to a round number, see `NetworkPosterior.in_bucket`.
+        """Return the problem with rows of padding up to a round number of rows, see `NetworkPosterior.in_bucket`.
 
-        Rows are added only if the sampler uses nothing but the density, and if the recipe samples all parameters.
+        Rows are added only if the sampler is `density_only`, and if the recipe samples all parameters.
         """
         if self.description is None or not self.sampler.density_only or self.recipe.stochastic != "all":
             return self
         return dataclasses.replace(self, posterior=self.network_posterior.in_bucket())
 
     def with_lengths(self, recipe: Recipe, sampler: AbstractSampler) -> Problem:
-        """Return the problem with the recipe and the sampler of another run, which may have other numbers of steps."""
+        """Return the problem with another recipe and sampler, which may differ only in the numbers of steps."""
         description = self.description
         if description is not None:
             description = description._replace(parts=description.parts._replace(sampler=sampler))
         return dataclasses.replace(self, recipe=recipe, sampler=sampler, description=description)
 
     def with_likelihood(self, name: str, **fields: Any) -> Problem:
-        """Return the problem with another likelihood, which must scale the targets in the same way.
+        """Return the problem with another likelihood, which must have the same value of `scales_targets`.
 
         Args:
             name: the name of the likelihood.
-            fields: its fields, as in a recipe.
+            fields: the fields of the likelihood, as in a recipe.
 
         Raises:
-            UsageError: if the sampler or another part does not support it.
+            UsageError: if the sampler or another part does not support the likelihood.
         """
         description = self.require_description()
         recipe = dataclasses.replace(self.recipe, likelihood=Part(name, fields))
@@ -220,7 +221,7 @@ class Problem:
         return problem
 
     def with_all_sampled(self, chains: int = 1) -> Problem:
-        """Return the problem that samples all parameters. It is used to train the fixed parameters."""
+        """Return the problem in which all parameters are sampled, for the training of the fixed parameters."""
         recipe = dataclasses.replace(self.recipe, stochastic="all", chains=chains)
         return _build_problem(recipe, self.require_description(), self.train)
 
@@ -236,15 +237,16 @@ class Problem:
 
     @property
     def network_posterior(self) -> NetworkPosterior:
-        """The posterior of a problem with a description, which is always a `NetworkPosterior`."""
+        """The posterior as a `NetworkPosterior`. The problem must have a description."""
         assert isinstance(self.posterior, NetworkPosterior)
         return self.posterior
 
     def initial_positions(self, *, trained: bool, key: PRNGKeyArray) -> Float[Array, "chain dim"]:
-        """Return the initial position of each chain: a new network if `trained`, otherwise a draw from the prior.
+        """Return the position of each chain before training or warm-up.
 
-        In a subspace, `trained` gives positions near the mode. Otherwise, with `init` "given", all chains have the
-        position of the user's network. A posterior made in Python always provides its own initial positions.
+        If `trained`, it is a newly initialised network, or a point near the mode if a subspace is sampled. Otherwise it
+        is a draw from the prior. There are two exceptions. With `init` "given", it is the user's network, unless a
+        subspace is sampled. For a posterior made in Python, its method `start` returns the position.
         """
         description, chains = self.description, self.recipe.chains
         if self.recipe.init == "given" and description is not None and self.posterior.centre() is None:
@@ -254,7 +256,7 @@ class Problem:
         return _positions(self.posterior, architecture, key, jnp.arange(chains, dtype=jnp.uint32))
 
     def resolved_recipe(self) -> dict[str, Any]:
-        """Return the recipe with every field of every part. The file stores it, so that the run can be repeated."""
+        """Return the recipe with the values of all fields of all parts, from which the run can be repeated."""
         recipe, (parts, signature, _) = self.recipe, self.require_description()
         fields: dict[str, Part | None] = {
             "model": recipe.model,
@@ -279,7 +281,7 @@ def _positions(
     key: PRNGKeyArray,
     chains: UInt[Array, " chain"],
 ) -> Float[Array, "chain dim"]:
-    """Return one position per chain: a new network or a point near the mode; without `architecture` a prior draw."""
+    """Return one position per chain: a prior draw, or with `architecture` a new network or a point near the mode."""
 
     def chain_position(chain: UInt[Array, ""]) -> Float[Array, " dim"]:
         chain_key = jax.random.fold_in(key, chain)
@@ -295,7 +297,7 @@ def _positions(
 def _near_centre(
     posterior: AbstractPosterior, centre: Float[Array, " dim"], *, key: PRNGKeyArray
 ) -> Float[Array, " dim"]:
-    """Add one posterior standard deviation of noise to the mode `centre` of a subspace, in its coordinates only."""
+    """Add noise of one posterior standard deviation to the mode `centre`, only to its coordinates in a subspace."""
     is_coordinate = jnp.arange(posterior.layout.dim) < posterior.layout.network.dim
     return centre + jnp.where(is_coordinate, jax.random.normal(key, centre.shape, centre.dtype), 0.0)
 
@@ -305,7 +307,7 @@ def _written_part(kind: str, name: str, part: object) -> Part:
 
 
 def _fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: bool) -> Scaler:
-    """Fit the scaler on the training rows. Counts and labels keep their units, because their likelihood requires it."""
+    """Return the scaler of the training rows. It changes the targets only if the likelihood has `scales_targets`."""
     scaler = Scaler.fit(train, standardise)
     if likelihood.scales_targets:
         return scaler

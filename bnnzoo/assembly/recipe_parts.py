@@ -1,4 +1,4 @@
-"""Construction and checks of the parts of a recipe."""
+"""Construction and checks of the parts of a recipe: model, sampler, likelihood and prior."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TRACING_ERRORS = (
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
-"""Errors that JAX raises if Python code needs the value of a traced argument."""
+"""Errors that JAX raises if Python code needs the value of an argument while it is traced for compilation."""
 
 
 class Parts(NamedTuple):
@@ -46,8 +46,13 @@ class Parts(NamedTuple):
 def make_parts(recipe: Recipe, signature: Signature, own_model: AbstractModel | None = None) -> Parts:
     """Build the parts of a recipe for data with this signature.
 
+    Args:
+        recipe: the recipe.
+        signature: the properties of the data.
+        own_model: a model that is not registered; by default the model that the recipe names.
+
     Raises:
-        UsageError: if fields are invalid (with all their problems), or if parts do not suit each other or the data.
+        UsageError: if fields are invalid, or if a part cannot be combined with another part or with the data.
     """
     task = signature.task
     if own_model is None and recipe.model.name.startswith(OWN):
@@ -89,24 +94,24 @@ def make_parts(recipe: Recipe, signature: Signature, own_model: AbstractModel | 
 
 
 def with_default_name(part: Part | None, default: str) -> Part:
-    """Return a part with the default name if only fields were given."""
+    """Return the part, with the name `default` if the user gave no name."""
     if part is None:
         return Part(default, {}, {})
     return part if part.name else dataclasses.replace(part, name=default)
 
 
 def likelihood_task(recipe: Recipe) -> str | None:
-    """Return the task of an explicitly named likelihood, or None."""
+    """Return the task of the likelihood that the recipe names, or None if it names no likelihood."""
     if recipe.likelihood is None or not recipe.likelihood.name:
         return None
     return registry.load("likelihoods", recipe.likelihood.name).task
 
 
 def check_exposure(likelihood: AbstractLikelihood, column: str) -> None:
-    """Check that the likelihood has a rate that the exposure can multiply.
+    """Check that the likelihood has a rate, which is multiplied by the exposure.
 
     Raises:
-        UsageError: if it has none; the message names likelihoods that have one.
+        UsageError: if it has no rate. The message names likelihoods that have a rate.
     """
     if not has_rates(likelihood):
         name = registry.describe_part("likelihoods", uncensored(likelihood))
@@ -119,14 +124,14 @@ def check_exposure(likelihood: AbstractLikelihood, column: str) -> None:
 def check_prior(prior: AbstractPrior, layout: Layout) -> None:
     """Check that the methods of a prior return arrays of the right shapes. Only shapes are evaluated.
 
-    The log density must be one number, in which each parameter counts once.
+    The log density must be a single number, to which each parameter contributes once.
 
     Args:
         prior: the prior to check.
         layout: the layout of the network's sampled parameters.
 
     Raises:
-        UsageError: for a wrong shape; the message names the method, its result and the expected result.
+        UsageError: if a shape is wrong. The message names the method, its result and the expected result.
     """
     name = registry.describe_part("priors", prior)
     started = _at_start_values(prior, prior.parameters(layout))
@@ -134,7 +139,7 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
         distribution = started.distribution(layout)
         shapes = getattr(distribution, "batch_shape", None), getattr(distribution, "event_shape", None)
         if shapes not in (((), ()), ((layout.dim,), ())):
-            # Another shape would be broadcast against the parameters without an error. The posterior would be wrong.
+            # JAX would broadcast another shape against the parameters without an error. The posterior would be wrong.
             raise UsageError(
                 f"{name}: distribution must return a distribution of one number, with batch shape () or "
                 f"{(layout.dim,)} (got a {type(distribution).__name__} with batch shape {shapes[0]} and event shape "
@@ -151,14 +156,14 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
 
 
 def _compilable(part: P, use: Callable[[P], Any]) -> P:
-    """Return the part with traced numbers if its methods allow that, otherwise with Python numbers.
+    """Return the part with numbers that JAX traces if its methods allow that, otherwise with Python numbers.
 
-    If only the value of a traced number changes, the program is not compiled again. A Python number is a constant of
-    the program. A plugin that calls `float(self.scale)` requires it.
+    A traced number is an argument of the compiled program, so that another value needs no new compilation. A Python
+    number is a constant of the program. It is required by a plugin that calls `float(self.scale)`, for example.
 
     Args:
         part: the part to convert.
-        use: calls the methods that compiled programs call. It is traced, not run.
+        use: a function that calls the methods which compiled programs call. It is traced, not run.
     """
     try:
         eqx.filter_eval_shape(use, part)
@@ -168,7 +173,10 @@ def _compilable(part: P, use: Callable[[P], Any]) -> P:
 
 
 def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
-    """Return the prior in a form for compiled programs. `layout` describes the sampled parameters of the network."""
+    """Return the prior with the kind of numbers that its methods need in compiled programs, see `_compilable`.
+
+    `layout` describes the sampled parameters of the network.
+    """
 
     def use(prior: AbstractPrior) -> Any:
         started = _at_start_values(prior, prior.parameters(layout))
@@ -179,7 +187,10 @@ def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
 
 
 def compilable_likelihood(likelihood: AbstractLikelihood, signature: Signature) -> AbstractLikelihood:
-    """Return the likelihood of data with this signature in a form for compiled programs."""
+    """Return the likelihood with the kind of numbers that its methods need in compiled programs, see `_compilable`.
+
+    `signature` describes the data.
+    """
     is_classification = likelihood.task == "classification"
     shape, dtype = signature.target_shape, np.int32 if is_classification else np.float32
 
@@ -196,17 +207,20 @@ def compilable_likelihood(likelihood: AbstractLikelihood, signature: Signature) 
 
 
 def _at_start_values(part: Any, parameters: tuple[Parameter, ...]) -> Any:
-    """Return a prior or a likelihood whose own parameters have their start values."""
+    """Return a prior or a likelihood in which its own sampled parameters have their start values."""
     return part.with_parameters({p.name: p.natural(jnp.full(p.shape, p.start)) for p in parameters})
 
 
 def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: np.ndarray) -> None:
-    """Check that the methods of a likelihood return results that samplers and predictions can use.
+    """Check that the methods of a likelihood return arrays of the right shapes. Only shapes are evaluated.
 
-    Only shapes are evaluated.
+    Args:
+        likelihood: the likelihood to check.
+        num_targets: the number of targets, or of classes.
+        targets: the targets of the training rows.
 
     Raises:
-        UsageError: for an unsuitable result; the message names the method, its result and the expected result.
+        UsageError: if a result is wrong. The message names the method, its result and the expected result.
     """
     name = registry.describe_part("likelihoods", uncensored(likelihood))
     started = _at_start_values(likelihood, likelihood.parameters())

@@ -1,4 +1,4 @@
-"""Models that can predict: rebuilt from a run's file, or given together with the file."""
+"""Models that predict from the draws in the file of a run. They are rebuilt from the file, or given by the user."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ from bnnzoo.posterior.predicting import Predicting
 
 
 class RestoredModel(NamedTuple):
-    """A model whose draws are in a file, and functions that convert rows to inputs of the model."""
+    """The model to which the draws in a file belong, and functions that convert rows to inputs of the model."""
 
     posterior: Predicting
     signature: Signature
     scaler: Scaler
     inputs: Callable[[Shaped[np.ndarray, "row ..."]], Shaped[np.ndarray, "row ..."]]
-    """Conversion of rows in original units to inputs of the posterior."""
+    """Function that converts rows in original units to inputs of the posterior."""
     arrange: Callable[[Any], Any]
-    """Conversion of rows that are in the units of the posterior already to inputs of the posterior."""
+    """Function that converts scaled rows, which are in the units of the posterior, to inputs of the posterior."""
     precision: str
     data_sha256: str
-    """SHA-256 of the training rows if they came with the model; otherwise empty."""
+    """SHA-256 hash of the training rows for a posterior that the user made in Python, which contains its rows.
+
+    Otherwise it is empty.
+    """
     linearised: bool = False
-    """Whether the predictions of a draw can be linearised about the mode of its chain."""
+    """Whether the file stores, for each chain, a mode about which predictions of its draws can be linearised."""
     kept_rows: Shaped[np.ndarray, "row ..."] | None = None
     """Inputs, in original units, at which predictions are stored; None if draws of the parameters are stored."""
 
@@ -45,9 +48,9 @@ class RestoredModel(NamedTuple):
         """Return the model to which the draws of a run belong.
 
         Args:
-            attributes: the file's root attributes.
-            constant: the variables of the file's group constant_data.
-            model: a model that the file does not contain: an unregistered model, or a posterior made in Python.
+            attributes: the root attributes of the file.
+            constant: the variables of the group constant_data of the file.
+            model: an unregistered model or a posterior made in Python, which the file does not contain; otherwise None.
 
         Raises:
             UsageError: if the model is neither in the file nor given, if it cannot predict, or if the file is damaged.

@@ -1,4 +1,4 @@
-"""Likelihood fields in the units of the target, such as the scale of the noise."""
+"""Conversion of likelihood fields that are in the units of the target, such as the scale of the noise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.recipe import Field, Recipe, fields_of
 
 _MOST_TARGETS = 4
-"""Maximal number of targets that a sentence names."""
+"""Maximal number of targets for which a sentence states the converted value."""
 
 
 def fields_in_target_units(likelihood: type) -> list[Field]:
@@ -45,7 +45,7 @@ def in_network_units(likelihood: AbstractLikelihood, scaler: Scaler, units: str)
 def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, targets: Sequence[str]) -> list[str]:
     """Return one sentence for each fixed field of a likelihood.
 
-    It states the value in the units of the data and as a multiple of the target's standard deviation.
+    The sentence states the value in the units of the data and as a multiple of the target's standard deviation.
     """
     if np.all(scaler.y_sd == 1):
         return []
@@ -65,13 +65,13 @@ def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, ta
 
 
 def _fixed_fields(likelihood: AbstractLikelihood) -> dict[str, float]:
-    """Return the fields in target units whose value is a number. Others have the value "learned"."""
+    """Return the values of the fields in target units, without the fields that have the value "learned"."""
     values = {field.name: getattr(likelihood, field.name) for field in fields_in_target_units(type(likelihood))}
     return {name: float(value) for name, value in values.items() if not isinstance(value, str)}
 
 
 def _format_values(values: Float[np.ndarray, " target"], targets: Sequence[str]) -> str:
-    """Return the value of a single target, or the first few values with the names of their targets."""
+    """Return the text of the value of a single target, or of the first four values with the names of the targets."""
     if len(values) == 1:
         return f"{values[0]:.4g}"
     texts = [f"{value:.4g} ({target})" for value, target in zip(values, targets, strict=True)]

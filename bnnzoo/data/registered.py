@@ -1,4 +1,7 @@
-"""The zoo's own data sets: functions without arguments that return the same numbers every time."""
+"""The data sets of bnnzoo. Each is a function without arguments that returns the same numbers in every call.
+
+In the formulas, e is a standard normal variable. The NLL is the mean negative log-likelihood per row.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ NUM_MOONS_TRAIN, NUM_MOONS_TEST = 300, 1000
 
 
 def linear_line() -> Dataset:
-    """Return a line with noise: y = 0.5 + x + 0.5 e, 100 points, x ~ N(0, 1), e ~ N(0, 1)."""
+    """Return 100 points of a line with noise: y = 0.5 + x + 0.5 e, x ~ N(0, 1)."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(100, 1))
     y = _line(x) + 0.5 * rng.normal(size=x.shape)
@@ -25,9 +28,9 @@ def linear_line() -> Dataset:
 
 
 def mdn_sine() -> Dataset:
-    """Return data with noise that grows away from 0: y = sin 3x + (0.1 + 0.3 |x|) e, x ~ U(-1, 1).
+    """Return data with noise that grows with |x|: y = sin 3x + (0.1 + 0.3 |x|) e, x ~ U(-1, 1).
 
-    The best test NLL is -0.03525.
+    The expected NLL of the true density is -0.03525. No model has a lower expected NLL.
     """
     return _density("mdn-sine", 2, _sine_targets, _sine)
 
@@ -35,7 +38,7 @@ def mdn_sine() -> Dataset:
 def mdn_branches() -> Dataset:
     """Return data with two branches: y = +-(0.5 + 0.5 x) + 0.15 e, x ~ U(-1, 1).
 
-    The best test NLL is 0.09997; with a single Gaussian it is 0.64335.
+    The expected NLL of the true density is 0.09997. The best expected NLL of a single Gaussian is 0.64335.
     """
     return _density("mdn-branches", 3, _branch_targets, _branches)
 
@@ -43,23 +46,25 @@ def mdn_branches() -> Dataset:
 def mdn_bump() -> Dataset:
     """Return a bump: y = tanh 2(x + 1) - tanh 2(x - 1) - 1 + (0.2 + 0.1 tanh 2(x - 1)) e, x ~ U(-2, 2).
 
-    The best test NLL is -0.57052. A network with two tanh units can represent the mean exactly and the noise nearly.
-    The posterior of such a network therefore has one mode up to symmetries, and is nearly Gaussian near this mode.
+    The expected NLL of the true density is -0.57052. A network with two tanh units can represent the mean exactly, and
+    the noise approximately. Therefore the posterior of such a network has one mode up to symmetries of the network, and
+    it is nearly Gaussian near this mode.
     """
     return _density("mdn-bump", 6, _bump_targets, _bump, half_width=2.0)
 
 
 def tutorial_sine() -> Dataset:
-    """Return y = 10 sin(2 pi x) + e at 32 evenly spaced points of [-0.5, 0.5]."""
+    """Return y = 10 sin(2 pi x) + e at 32 evenly spaced points x from -0.5 to 0.5."""
     rng = np.random.default_rng(4)
     x = np.linspace(-0.5, 0.5, 32)[:, None]
     return replace(from_arrays(x, _tutorial(x) + rng.normal(size=x.shape), name="tutorial-sine"), truth=_tutorial)
 
 
 def two_moons() -> Dataset:
-    """Return points on two facing half circles of radius 1 about (0, 0) and (1, 0.5).
+    """Return noisy points on two half circles: the upper half about (0, 0) and the lower half about (1, 0.5).
 
-    Both axes have N(0, 0.1^2) noise. There are 300 training rows and 1000 test rows, without inputs.
+    The radius is 1, and both coordinates have N(0, 0.1^2) noise. There are 300 training rows and 1000 test rows. The
+    data have no inputs, because both coordinates are targets of a density.
     """
     rng = np.random.default_rng(5)
     parts = []
@@ -118,7 +123,15 @@ def _density(
     truth: Callable[[NDArray], NDArray],
     half_width: float = 1.0,
 ) -> Dataset:
-    """Return 600 training points and 5000 test points, with x ~ U(-half_width, half_width) and y = targets(rng, x)."""
+    """Return 600 training points and 5000 test points with x ~ U(-half_width, half_width).
+
+    Args:
+        name: the name of the data set.
+        seed: the seed of the random numbers.
+        targets: a function that returns random targets for a generator and the inputs x.
+        truth: a function that returns the noise-free targets for the inputs x.
+        half_width: the largest absolute value of x.
+    """
     rng = np.random.default_rng(seed)
     parts = []
     for num_points in (NUM_MDN_TRAIN, NUM_MDN_TEST):

@@ -1,4 +1,4 @@
-"""Atomic writes: even if the writer is interrupted, a file is complete or absent. bnnzoo writes all files so."""
+"""Atomic writes: if the writer is interrupted, a file is either complete or absent. bnnzoo writes all files so."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import IO, Any
 from bnnzoo.errors import BnnzooError, UsageError
 
 half_written: set[Path] = set()
-"""Temporary files that exist now. `process.signals.end_process` removes them."""
+"""The temporary files that exist at present. `process.signals.end_process` removes them."""
 
 
 class OvertakenError(Exception):
-    """Another process has replaced the file that this process was going to replace."""
+    """Error: another process has replaced the file that this process was going to replace."""
 
 
 @contextmanager
@@ -29,21 +29,21 @@ def replacing(
 ) -> Iterator[IO[bytes]]:
     """Open a temporary file next to `path`, for reading and writing. At the end of the block it replaces `path`.
 
-    The final steps are flush, fsync, rename and fsync of the folder. After an exception the temporary file is removed
-    and `path` is unchanged. Each writer has its own temporary file. With several writers, the file of the writer that
-    ends last remains.
+    The final steps are flush, fsync, rename and fsync of the folder. After an exception in the block, the temporary
+    file is removed and `path` is unchanged. Each process that writes `path` has its own temporary file. If several
+    processes write `path`, the file of the process that ends last remains.
 
     Args:
         path: the file to replace.
-        on_failure: end of the error message, which tells what data remain.
-        instead_of: an open file. If `path` has become another file, it is not replaced.
+        on_failure: the end of the error message, which states what data remain.
+        instead_of: an open file that must still be the file at `path`, or None.
 
     Yields:
         the open temporary file.
 
     Raises:
-        BnnzooError: if the file cannot be written; the message names it and ends with `on_failure`.
-        OvertakenError: if `path` is no longer the file `instead_of`.
+        BnnzooError: if the file cannot be written. The message names the file and ends with `on_failure`.
+        OvertakenError: if another process has replaced the file `instead_of` at `path`.
     """
     try:
         _remove_stale_files(path)
@@ -61,11 +61,11 @@ def check_free(path: Path, *, force: bool, remedy: str = "another [[out]], or [[
 
     Args:
         path: the file to write.
-        force: allow that a regular file is replaced.
+        force: whether an existing file may be replaced.
         remedy: the remedy in the message if the file exists.
 
     Raises:
-        UsageError: if `path` exists and `force` is false, or if it is not a regular file. The message has a remedy.
+        UsageError: if a file exists and `force` is false, or if `path` exists but is not a regular file.
     """
     try:
         exists = path.exists()
@@ -92,10 +92,14 @@ def make_folder(folder: Path) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file, completely or not at all; `write` is called with the open file.
+    """Write a file, completely or not at all.
+
+    Args:
+        path: the file.
+        write: a function that writes the content to an open file.
 
     Raises:
-        BnnzooError: if the file cannot be written; the message names it, and an old file is unchanged.
+        BnnzooError: if the file cannot be written. A previous file is then unchanged.
     """
     with replacing(path) as file:
         write(file)
@@ -105,14 +109,14 @@ def copy_atomically(source: Path, path: Path) -> None:
     """Copy a file, completely or not at all.
 
     Raises:
-        BnnzooError: if the copy cannot be written; the message names it, and an old file is unchanged.
+        BnnzooError: if the copy cannot be written. A previous file at `path` is then unchanged.
     """
     with open(source, "rb") as content:
         write_atomically(path, lambda file: shutil.copyfileobj(content, file))
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the list of names in a folder to disk. Otherwise a power failure may undo the creation of a file."""
+    """Write the list of the files in a folder to disk. Otherwise a power failure can undo the creation of a file."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -123,8 +127,8 @@ def sync_folder(folder: Path) -> None:
 def _publish(temporary: Path, path: Path, instead_of: IO[bytes] | None) -> None:
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        # The lock prevents that another process replaces the file between comparison and rename. Some file systems
-        # have no locks on folders.
+        # The lock prevents another process from replacing the file between the comparison and the rename. Some file
+        # systems do not support locks on folders.
         with suppress(OSError):
             fcntl.flock(folder, fcntl.LOCK_EX)
         if instead_of is not None and not os.path.samestat(os.fstat(instead_of.fileno()), path.stat()):
@@ -137,14 +141,17 @@ def _publish(temporary: Path, path: Path, instead_of: IO[bytes] | None) -> None:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[tuple[Path, IO[bytes]]]:
-    """Open a new file next to `path`; a lock marks it as in use. At the end, remove it if it was not renamed."""
+    """Open a new file next to `path` at the start of the context. Remove it at the end if it was not renamed.
+
+    A lock on the file shows other processes that it is in use.
+    """
     while True:
         temporary = path.with_name(f".{_stem(path)}.{secrets.token_hex(8)}.tmp")
         half_written.add(temporary)
         try:
             # Mode x fails if the name exists, so the file is never written through a link of another user.
             with open(temporary, "x+b") as file:
-                # Some file systems have no locks. The lock is shared, so that HDF5 can read the finished file.
+                # The lock is shared, so that HDF5 can read the finished file. Some file systems do not support locks.
                 with suppress(OSError):
                     fcntl.flock(file, fcntl.LOCK_SH)
                 with suppress(OSError):  # the new file gets the permissions of the old one
@@ -160,12 +167,12 @@ def _temporary(path: Path) -> Iterator[tuple[Path, IO[bytes]]]:
 
 
 def _stem(path: Path) -> str:
-    """Return the beginning of the file name, so short that a suffix can be added (at most 255 bytes)."""
+    """Return the first 200 bytes of the file name. With a suffix, it has at most 255 bytes, the limit of Linux."""
     return os.fsencode(path.name)[:200].decode(errors="ignore")
 
 
 def _remove_stale_files(path: Path) -> None:
-    """Remove old temporary files of `path`. Without a lock, their writer has been killed."""
+    """Remove old temporary files of `path`. A file is old if it has no lock, because then its writer has ended."""
     own_pattern = re.compile(rf"\.{re.escape(_stem(path))}\.[0-9a-f]{{16}}\.tmp")
     for neighbour in path.parent.iterdir():
         if own_pattern.fullmatch(neighbour.name) and neighbour.is_file() and not neighbour.is_symlink():

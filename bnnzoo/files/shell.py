@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def quoted(path: str | Path | None) -> str:
-    """Quote a file name for a shell. It may contain spaces and start with a dash."""
+    """Quote a file name for a shell. The name can contain spaces, and it can start with a dash."""
     text = str(path)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)

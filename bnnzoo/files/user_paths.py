@@ -13,15 +13,15 @@ _LONGEST_SHOWN = 80
 
 
 def checked_path(path_given: str | Path, *, folder: bool = False) -> Path:
-    """Return the path of a file, which need not exist.
+    """Return a path from the user as a `Path`, after checks. The file need not exist.
 
     Args:
         path_given: the path as the user typed it.
         folder: whether the path may be a folder.
 
     Raises:
-        UsageError: if it is not the name of a file, or if the file system does not allow this name for the file or for
-            its folder NAME.parts.
+        UsageError: if the path is not the name of a file, or if the file system does not allow the name of the file, or
+            the name NAME.parts of the folder of its part files.
     """
     text, path = os.fspath(path_given), Path(path_given)
     if not text or (not folder and path.name in ("", "..")):
@@ -41,14 +41,14 @@ def checked_path(path_given: str | Path, *, folder: bool = False) -> Path:
 
 
 def refuse_input_as_output(out: Path, inputs: Iterable[Any]) -> None:
-    """Check that the output is not one of the inputs of the command, even under another name.
+    """Check that the output of a command is none of its inputs, even if they have different paths (links).
 
     Args:
         out: the file to write.
         inputs: the files that are read; values that are not paths are ignored.
 
     Raises:
-        UsageError: if the output is an input; --force does not change this.
+        UsageError: if the output is an input, even with `--force`.
     """
     for input_path in inputs:
         if isinstance(input_path, str | Path) and os.fspath(input_path) and _is_same(out, Path(input_path)):
@@ -57,7 +57,7 @@ def refuse_input_as_output(out: Path, inputs: Iterable[Any]) -> None:
 
 def _is_same(out: Path, input_path: Path) -> bool:
     try:
-        # An unfinished run has no file yet.
+        # The paths are compared too, because an unfinished run has no file yet.
         return os.path.realpath(out) == os.path.realpath(input_path) or os.path.samefile(out, input_path)
     except (OSError, ValueError):
         return False

@@ -1,36 +1,38 @@
-"""Rules for the names of variables in the file of a run: fields of a network, sites, statistics."""
+"""Rules for the names of variables in the file of a run: parameters, sample sites and statistics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 _LONGEST = 180
-"""Maximal number of characters.
+"""Maximal number of characters of a name.
 
-In the file, names get prefixes such as `linearised_at_`. The total length is limited by HDF5 and by the reader.
+In the file, names get prefixes such as `linearised_at_`. HDF5 and the reader limit the length with the prefix.
 """
 _TAKEN = ("chain", "draw")
 
 
 def fault(name: str) -> str:
-    """Return the reason why a name is invalid for a variable, as the end of a sentence; empty if it is valid."""
+    """Return the reason why a name is invalid for a variable, as the end of a sentence, or "" if it is valid."""
     if not name:
         return "has no name"
     if len(name) > _LONGEST:
         return f"has a name of {len(name)} letters, but at most {_LONGEST} are allowed"
     if name in _TAKEN:
-        return f"has the name {name}, which is that of a dimension of the file; rename it"
+        return f"has the name {name}, which bnnzoo needs for a dimension of the file; rename it"
     if "/" in name or name.startswith(".") or name != name.strip() or not name.isprintable():
         return f"has the name {name!a}, but a name must have visible letters, no / and no dot or space at the start"
     return ""
 
 
 def clash(ranks: Mapping[str, int]) -> str:
-    """Return the reason why the name of a variable is also that of a dimension; empty if there is no such variable.
+    """Return the end of a sentence about a variable with the name of a dimension, or "" if there is none.
 
-    `ranks` maps each variable to its number of dimensions.
+    Args:
+        ranks: the number of dimensions of each variable. The dimensions of `a` have the names `a_dim_0`, `a_dim_1`, ...
     """
     dims = {f"{name}_dim_{i}": name for name, rank in ranks.items() for i in range(rank)}
     return next(
-        (f"has the name {name}, which is that of a dimension of {dims[name]}" for name in ranks if name in dims), ""
+        (f"has the name {name}, which bnnzoo needs for a dimension of {dims[name]}" for name in ranks if name in dims),
+        "",
     )

@@ -1,4 +1,4 @@
-"""Architectures, one per file. Each is a factory of Equinox modules."""
+"""Models, one per file. A model has the hyperparameters of an architecture and builds networks (Equinox modules)."""
 
 from bnnzoo.models._base import AbstractModel
 from bnnzoo.models.autoregressive import Autoregressive

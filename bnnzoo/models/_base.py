@@ -25,7 +25,7 @@ NO_INPUTS = (
 
 
 def activation_function(name: Activation) -> Callable[[Array], Array]:
-    """Return the activation function of that name."""
+    """Return the activation function with this name."""
     return {
         "tanh": jax.numpy.tanh,
         "relu": jax.nn.relu,
@@ -62,38 +62,42 @@ def pool(image: Float[Array, "channel height width"]) -> Float[Array, "channel h
 
 
 class AbstractModel(eqx.Module):
-    """An architecture. Its fields are hyperparameters; `build` makes the network that maps one input to its outputs."""
+    """An architecture. Its fields are hyperparameters. `build` makes a network, which maps one input to its outputs."""
 
     brings_likelihood: ClassVar[bool] = False
-    """Whether the model has its own likelihood, which `own_likelihood` returns. No other can then be chosen."""
+    """Whether the model has its own likelihood, which `own_likelihood` returns. The user cannot choose another one."""
 
     @abc.abstractmethod
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
-        """Return a newly initialised `eqx.Module` for inputs in the form that `arrange` returns.
+        """Return a network, an `eqx.Module` with random initial weights.
 
         Args:
-            input_shape: shape of one arranged input.
+            input_shape: shape of one input after `arrange`.
             num_outputs: number of outputs that the likelihood requires.
             key: random key of the initial weights.
         """
 
     def arrange(self, x: Shaped[Any, "batch ..."]) -> Shaped[Any, "batch ..."]:
-        """Return inputs in the form that the network takes: flattened to vectors unless the model requires images.
+        """Return inputs in the shape that the network requires.
 
-        The inputs are NumPy arrays. A model of rows without inputs also receives JAX arrays.
+        By default each input is flattened to a vector. A model for images overrides this method.
+
+        Args:
+            x: the inputs, a NumPy array. For a density without inputs, x can also be a JAX array.
 
         Raises:
-            UsageError: if the model cannot take such inputs.
+            UsageError: if the model does not support inputs of this shape.
         """
         if 0 in x.shape[1:]:
             raise UsageError(NO_INPUTS)
         return x.reshape(len(x), -1)
 
     def split(self, network: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]] | None:
-        """Return two functions of a network, the features and the last layer: `network(x) = last(features(x))`.
+        """Return two functions `features` and `last` with `network(x) = last(features(x))`, or None.
 
-        `last` is a module inside `network`. If only its parameters are sampled, the features are computed only once.
-        None means that there is no such split. The last layer is then the module that contains the last parameter.
+        `last` must be a module inside `network`, the last layer. If only its parameters are sampled, the features of
+        the rows are computed only once. If the result is None, the last layer is the module that contains the last
+        parameter, and the features are computed again in each step.
         """
         del network
         return None
@@ -110,12 +114,12 @@ class AbstractModel(eqx.Module):
         return {"regression": "gaussian", "classification": "categorical"}[task]
 
     def own_likelihood(self) -> AbstractLikelihood | None:
-        """Return the model's own likelihood; None if it has none."""
+        """Return the likelihood of a model that has its own likelihood, otherwise None."""
         return None
 
 
 class Perceptron(eqx.Module):
-    """Dense layers with an activation between them."""
+    """Dense layers with an activation function between them."""
 
     layers: tuple[eqx.nn.Linear, ...]
     activation: Callable[[Array], Array] = eqx.field(static=True)

@@ -20,10 +20,15 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood, MixturePerTarget
 
 
 class Masked(eqx.Module):
-    """A dense layer with some weights masked, that is, replaced by 0.
+    """A dense layer in which some weights are masked, that is, replaced by 0.
 
-    Every unit has a degree. A weight is used only if the degree of its output unit is at least the degree of its input
-    unit.
+    Every input unit and every output unit has a degree. A weight is used only if the degree of its output unit is at
+    least the degree of its input unit.
+
+    Attributes:
+        weight: the weights, including the masked weights.
+        bias: the biases.
+        degrees: the degrees of the input units, and the degrees of the output units.
     """
 
     weight: Float[Array, "output input"]
@@ -39,7 +44,7 @@ class Masked(eqx.Module):
 
     @property
     def mask(self) -> Bool[np.ndarray, "output input"]:
-        """Boolean mask, true for the weights that are used."""
+        """Boolean mask of the weights that are used."""
         before, after = self.degrees
         return np.array(after)[:, None] >= np.array(before)
 
@@ -48,7 +53,10 @@ class Masked(eqx.Module):
 
 
 class MaskedPerceptron(eqx.Module):
-    """Masked layers with an activation between them. The outputs of column d depend only on the columns before d."""
+    """Masked layers with an activation function between them.
+
+    The outputs that belong to column d depend only on the columns before d.
+    """
 
     layers: tuple[Masked, ...]
     activation: Callable[[Array], Array] = eqx.field(static=True)
@@ -66,10 +74,11 @@ class MaskedPerceptron(eqx.Module):
 class Autoregressive(AbstractPerceptron):
     """A density of rows, p(x) = prod_d p(x_d | x_1, ..., x_(d-1)), with a mixture of Gaussians for each factor.
 
-    One network gives the parameters of all factors. Its masks prevent the parameters of column d from depending on
-    column d or later columns (Germain, Gregor, Murray and Larochelle 2015, MADE; with mixtures Uria, Murray and
-    Larochelle 2013). The order of the factors is the order of the columns in the data. Masked weights do not affect the
-    likelihood, so their posterior equals their prior. If there is only one column, the network has no hidden layers.
+    One network computes the parameters of the mixtures of all factors. Because some of its weights are masked, the
+    parameters of column d do not depend on column d or on later columns. This architecture is MADE (Germain, Gregor,
+    Murray and Larochelle 2015); its mixtures are those of Uria, Murray and Larochelle (2013). The order of the factors
+    is the order of the columns in the data. Masked weights do not affect the likelihood, so their posterior equals
+    their prior. If there is only one column, the network has no hidden layers.
     """
 
     brings_likelihood: ClassVar[bool] = True
@@ -77,13 +86,14 @@ class Autoregressive(AbstractPerceptron):
     components: Annotated[int, Ge(1), Doc("number of Gaussians per column")] = 3
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
-        """Return a masked perceptron for `input_shape[0]` columns, with equally many outputs for each column."""
+        """Return a masked perceptron for `input_shape[0]` columns. Each column has the same number of outputs."""
         columns = input_shape[0]
         if num_outputs % columns:
             raise UsageError(
                 f"model autoregressive: expected equally many outputs for each of {columns} columns (got {num_outputs})"
             )
-        # A hidden unit of degree d depends on columns 1..d; the outputs of column d use units of degree d - 1 or less.
+        # A hidden unit of degree d depends on the columns 1..d. The outputs of column d have the degree d - 1, so they
+        # depend on the columns 1..d-1.
         hidden = [tuple(1 + i % (columns - 1) for i in range(width)) for width in self.hidden if columns > 1]
         last = tuple(np.repeat(np.arange(columns), num_outputs // columns).tolist())
         degrees = [tuple(range(1, columns + 1)), *hidden, last]

@@ -1,4 +1,4 @@
-"""A model together with the sizes of its networks, so that compiled programs can build them."""
+"""A model together with the sizes of its networks, so that compiled programs can build networks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from bnnzoo.models._base import AbstractModel
 
 
 class _Numbers:
-    """Values of a model's numeric fields, hashable because they are part of the key of a compiled program.
+    """The values of the numeric fields of a model, in a hashable form.
 
-    Two objects are equal if all their values have equal types and equal bits.
+    They must be hashable because JAX compiles a program for each combination of values. Two objects are equal if all
+    their values have equal types and equal bits.
     """
 
     def __init__(self, model: AbstractModel):
@@ -29,7 +30,7 @@ class _Numbers:
         return isinstance(other, _Numbers) and (self._tree, self._values) == (other._tree, other._values)
 
     def restore_into(self, rest: AbstractModel) -> AbstractModel:
-        """Return the model with these numbers; all other fields are taken from `rest`."""
+        """Return the model with these numbers, and with all other fields of `rest`."""
         leaves = [np.frombuffer(bits, dtype)[0] for dtype, bits in self._values]
         return eqx.combine(jax.tree.unflatten(self._tree, leaves), rest)
 
@@ -37,9 +38,9 @@ class _Numbers:
 class Architecture(eqx.Module):
     """A model with the shape of one input and the number of outputs, as an argument of compiled programs.
 
-    Inside the program, `build` sees the model's `number()` fields as concrete numbers, so that a model may use
-    `float(self.frequency)` or branch on it. Therefore a new value of such a field needs a new compilation, as a new
-    size does. The arrays of a user's own network are arguments of the program, so no program keeps a copy of them.
+    In a compiled program, the fields of a model that were declared with `number()` are concrete numbers, not traced
+    numbers. Therefore `build` can call `float(self.frequency)` or branch on the value. Each new value of such a field
+    needs a new compilation. The arrays of a user's own network are traced, so that no program contains a copy of them.
     """
 
     _rest: AbstractModel
@@ -49,24 +50,24 @@ class Architecture(eqx.Module):
 
     @classmethod
     def from_model(cls, model: AbstractModel, input_shape: tuple[int, ...], num_outputs: int) -> Architecture:
-        """Construct the architecture of a model for arranged inputs of this shape and this number of outputs."""
+        """Return the architecture for a model, the shape of one input after `arrange`, and a number of outputs."""
         without_numbers = eqx.filter(model, _is_number, inverse=True)
         return cls(without_numbers, _Numbers(model), tuple(input_shape), num_outputs)
 
     @property
     def model(self) -> AbstractModel:
-        """Model, including its numeric fields."""
+        """The model, including its numeric fields."""
         return self._numbers.restore_into(self._rest)
 
     def build(self, *, key: PRNGKeyArray) -> Any:
-        """Build a network from the key."""
+        """Return a network with random initial weights."""
         return self.model.build(self.input_shape, self.num_outputs, key=key)
 
     def arrange(self, x: Shaped[Any, "batch ..."]) -> Shaped[Any, "batch ..."]:
-        """Return inputs in the form that the networks take."""
+        """Return inputs in the shape that the networks require."""
         return self.model.arrange(x)
 
 
 def _is_number(leaf: Any) -> bool:
-    """Whether a field's value was made by `number()`."""
+    """Whether the value of a field is a NumPy number, as in fields that were declared with `number()`."""
     return isinstance(leaf, np.generic)

@@ -18,7 +18,10 @@ from bnnzoo.models.convolution import convolve
 
 
 class LeNet(eqx.Module):
-    """Size-preserving convolutions, each followed by the activation and 2 x 2 mean pooling, then dense layers."""
+    """Convolutions that preserve the size of the image, and then dense layers.
+
+    Each convolution is followed by the activation function and by 2 x 2 mean pooling.
+    """
 
     convolutions: tuple[eqx.nn.Conv2d, ...]
     dense: Perceptron
@@ -66,7 +69,7 @@ class Cnn(AbstractModel):
         return LeNet(tuple(convolutions), Perceptron(widths, activation, key=key_dense), activation)
 
     def split(self, network: LeNet) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        """Return two functions: `features`, which computes the input of the last dense layer, and this layer."""
+        """Return the function `features`, which computes the input of the last layer, and the last dense layer."""
         return network.features, network.dense.layers[-1]
 
     def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:

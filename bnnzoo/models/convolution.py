@@ -11,10 +11,10 @@ from jaxtyping import Array, Float
 def convolve(
     convolution: eqx.nn.Conv2d, image: Float[Array, "channel height width"]
 ) -> Float[Array, "out height width"]:
-    """Apply a size-preserving convolution with an odd kernel.
+    """Apply a convolution with an odd kernel that preserves the size of the image.
 
-    On a CPU, the weights are multiplied by a matrix of image patches. Inside a compiled loop this takes a third to a
-    half of the time of XLA's convolution (benchmarks/convolutions.py). Accelerators use XLA's convolution.
+    On a CPU, the weights are multiplied by a matrix of image patches. In a compiled loop, this product takes a third to
+    a half of the time of XLA's convolution (benchmarks/convolutions.py). On other devices, XLA's convolution is used.
     """
     return jax.lax.platform_dependent(convolution, image, cpu=_by_patches, default=lambda layer, x: layer(x))
 

@@ -30,8 +30,8 @@ class Constant(eqx.Module):
 class Density(AbstractModel):
     """A mixture of Gaussians p(x | theta) for data {x_i} without inputs (`--task density`).
 
-    If the data have inputs, the model ignores them. The only parameter, `outputs`, holds the logits, the means and the
-    scales before softplus. The mixture is the model's own likelihood.
+    If the data have inputs, the model ignores the inputs. The only parameter, `outputs`, contains the logits of the
+    weights, the means, and the scales before softplus. The mixture is the model's own likelihood.
     """
 
     brings_likelihood: ClassVar[bool] = True
@@ -41,11 +41,11 @@ class Density(AbstractModel):
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
         """Return a network with constant random outputs."""
         del input_shape
-        # The components start at different places, because equal components would have equal gradients.
+        # The components have different initial values, because equal components would have equal gradients.
         return Constant(jax.random.normal(key, (num_outputs,)))
 
     def arrange(self, x: Shaped[Any, "batch ..."]) -> Float[np.ndarray, "batch nothing"]:
-        """Return inputs without features, because the outputs do not depend on them."""
+        """Return inputs without features, because the outputs do not depend on the inputs."""
         return np.zeros((len(x), 0), np.float32)
 
     @classmethod

@@ -17,7 +17,8 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood, Mixture
 class Mdn(AbstractPerceptron):
     """A perceptron whose outputs are the weights, means and scales of a mixture of Gaussians (Bishop 1994).
 
-    With one component it is a Gaussian whose mean and variance are outputs. The mixture is the model's own likelihood.
+    The mixture is the model's own likelihood. If it has only one component, it is a Gaussian whose mean and scale are
+    outputs of the network.
     """
 
     brings_likelihood: ClassVar[bool] = True
@@ -25,7 +26,7 @@ class Mdn(AbstractPerceptron):
     components: Annotated[int, Ge(1), Doc("number of Gaussians")] = 2
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
-        """Return a perceptron whose outputs are the mixture's parameters."""
+        """Return a perceptron whose outputs are the parameters of the mixture."""
         widths = (input_shape[0], *self.hidden, num_outputs)
         return Perceptron(widths, activation_function(self.activation), key=key)
 

@@ -1,4 +1,4 @@
-"""Check of the network that a model (built-in or from a plugin) builds, before anything is compiled."""
+"""Check of the network of a model, which can come from a plugin, before programs are compiled."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from bnnzoo.plugins.failures import one_line
 
 
 def check(model: AbstractModel, network: Any, architecture: Architecture, likelihood: str) -> None:
-    """Raise a `UsageError` if a network cannot take an input or does not return the required outputs.
+    """Check that a network accepts an input and returns the required number of outputs.
 
-    Without this check, a wrong number of outputs would be broadcast against the targets. The network is traced, not
+    Without this check, JAX would broadcast a wrong number of outputs against the targets. The network is traced, not
     run.
 
     Args:
         model: the model that built the network.
-        network: the result of `build`.
-        architecture: the input shape and the number of outputs that were requested.
+        network: the result of the method `build` of the model.
+        architecture: the input shape and the number of outputs with which `build` was called.
         likelihood: name of the likelihood, for the message.
 
     Raises:
-        UsageError: if the network is unsuitable; the message names the model, its result and the requirement.
+        UsageError: if the network does not accept an input, or if its outputs are wrong.
     """
     if not callable(network):
         result = "nothing" if network is None else f"a {type(network).__name__}"
@@ -50,7 +50,7 @@ def check(model: AbstractModel, network: Any, architecture: Architecture, likeli
 
 
 def _precision(network: Any) -> Any:
-    """Return the floating-point type of the network's arrays. A run converts inputs to the type of the weights."""
+    """Return the floating-point type of the arrays of a network. In a run, the inputs have the type of the weights."""
     arrays = jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array))
     floating = [array.dtype for array in arrays if jnp.issubdtype(array.dtype, jnp.floating)]
     return jnp.result_type(*floating) if floating else jnp.result_type(float)

@@ -1,4 +1,4 @@
-"""Check of a network's size before it is built."""
+"""Check of the size of a network before it is built."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bnnzoo.errors import UsageError
 
 
 def check(model: str, build: Callable[[], Any]) -> None:
-    """Raise a `UsageError` if a network's parameters need more memory than this machine has.
+    """Check that the parameters of a network fit into the memory of this machine.
 
     Args:
         model: name of the model, for the message.
         build: function that builds the network; it is traced, not run.
 
     Raises:
-        UsageError: if the network is too large; the message gives both sizes.
+        UsageError: if the parameters need more memory than the machine has. The message contains both numbers.
     """
     leaves = jax.tree.leaves(eqx.filter_eval_shape(build))
     num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves if hasattr(leaf, "dtype"))

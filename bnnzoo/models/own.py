@@ -1,4 +1,4 @@
-"""A user's own network, built in Python, as a model."""
+"""A network that a user built in Python, as a model."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from bnnzoo.errors import UsageError
 from bnnzoo.models._base import AbstractModel
 
 PREFIX = "own:"
-"""Prefix of the name of such a model in a recipe. No package with plugins is called `own`, so the name is unique."""
+"""Prefix of the name of such a model in a recipe. The name is unique, because no package of plugins is called `own`."""
 
 
 class Own(AbstractModel):
-    """An Equinox module that a user built: `network(one input) -> outputs`, for inputs in the shape of the data.
+    """An Equinox module that a user built. `network(x)` returns the outputs for one input x in the shape of the data.
 
-    `build` redraws every floating-point array of two or more axes, so that chains have different initial positions. The
-    new values are normal, with the mean and the standard deviation of the current values of the array. Vectors, such as
-    biases and scales, keep their values.
+    `build` replaces the values of every floating-point array with two or more axes by random values, so that chains
+    have different initial positions. The random values are normal, with the mean and the standard deviation of the
+    previous values of the array. Vectors, such as biases and scales, keep their values.
     """
 
     network: Any
 
     @property
     def name(self) -> str:
-        """Name in a recipe."""
+        """Name of the model in a recipe."""
         return PREFIX + type(self.network).__name__.casefold()
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
-        """Return the user's network with its weight arrays redrawn."""
+        """Return the user's network with random values in its weight arrays."""
         self._check(input_shape, num_outputs)
         leaves, structure = jax.tree.flatten(self.network)
         keys = jax.random.split(key, len(leaves))
@@ -65,7 +65,7 @@ def _refuse_layers(name: str, network: Any) -> None:
     """Check that no layer uses other rows (BatchNorm) or random numbers (Dropout).
 
     Raises:
-        UsageError: if there is such a layer; the message names a replacement.
+        UsageError: if there is such a layer. The message names a replacement for it.
     """
     kinds = (eqx.nn.BatchNorm, eqx.nn.Dropout)
     for layer in jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, kinds)):

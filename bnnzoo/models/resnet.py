@@ -17,7 +17,11 @@ from bnnzoo.models.convolution import convolve
 
 
 class Residual(eqx.Module):
-    """x + conv(act(norm(conv(act(norm(x)))))), with a 1 x 1 convolution on x if the number of channels changes."""
+    """A residual block, x + conv(act(norm(conv(act(norm(x)))))).
+
+    Here `act` is the activation function. If the number of channels changes, a 1 x 1 convolution is applied to the
+    first term x.
+    """
 
     norms: tuple[eqx.nn.GroupNorm, eqx.nn.GroupNorm]
     convolutions: tuple[eqx.nn.Conv2d, eqx.nn.Conv2d]
@@ -32,7 +36,10 @@ class Residual(eqx.Module):
 
 
 class ResidualNetwork(eqx.Module):
-    """A convolution, stages of residual blocks with 2 x 2 mean pooling between them, a global mean, a dense layer."""
+    """A convolution, stages of residual blocks, the mean over all pixels, and a dense layer.
+
+    Between two stages there is 2 x 2 mean pooling.
+    """
 
     stem: eqx.nn.Conv2d
     stages: tuple[tuple[Residual, ...], ...]
@@ -54,10 +61,10 @@ class ResidualNetwork(eqx.Module):
 
 
 class Resnet(AbstractModel):
-    """A residual network for images of any size, with each norm before its activation (He et al. 2016).
+    """A residual network for images of any size, with normalisation before each activation (He et al. 2016).
 
-    Each norm is computed over groups of channels of a single image (Wu and He 2018). It has no learned scales and
-    shifts. No statistics of a batch are used, so the likelihood of a datum depends on this datum alone.
+    Groups of channels of a single image are normalised together (Wu and He 2018). The normalisation has no learned
+    scales and shifts. It uses no statistics of a batch, so the likelihood of a datum depends on this datum alone.
     """
 
     channels: Annotated[
@@ -96,7 +103,7 @@ class Resnet(AbstractModel):
         return ResidualNetwork(stem, tuple(stages), norm(width), last, activation)
 
     def split(self, network: ResidualNetwork) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        """Return two functions: `features`, which computes the input of the last dense layer, and this layer."""
+        """Return the function `features`, which computes the input of the last layer, and the last dense layer."""
         return network.features, network.last
 
     def arrange(self, x: Shaped[np.ndarray, "batch ..."]) -> Shaped[np.ndarray, "batch ..."]:

@@ -1,4 +1,4 @@
-"""Posteriors: each consists of a prior, a likelihood of each datum, and the data. Mini-batches are drawn here."""
+"""Posteriors. A posterior has a prior, a likelihood of each datum, and the data; it also draws mini-batches."""
 
 from bnnzoo.posterior.base import AbstractPosterior, Data
 from bnnzoo.posterior.network import NetworkPosterior

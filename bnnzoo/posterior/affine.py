@@ -1,4 +1,4 @@
-"""Numerical test whether the outputs of any network are affine in some of its parameters."""
+"""Numerical test whether the outputs of a network are an affine function of some of its parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_affine_along(
 ) -> Bool[Array, ""]:
     """Whether the outputs at the given rows are affine functions of s along the line `theta` + s `move`.
 
-    The test uses the second difference of the outputs at s = -1, 0 and 1.
+    The test computes the second difference of the outputs at s = -1, 0 and 1, which is 0 for an affine function.
     """
     ahead, middle, behind = (posterior.outputs(theta + step * move, rows) for step in (1.0, 0.0, -1.0))
     size = 1 + jnp.max(jnp.abs(jnp.stack([ahead, middle, behind])))

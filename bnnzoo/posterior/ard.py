@@ -27,13 +27,14 @@ class _Split(NamedTuple):
 
 
 class Ard(AbstractPrior):
-    """N(0, s_i^2) for the weights of input i, with the scale s_i integrated out; other parameters have `fan-in`.
+    """N(0, s_i^2) for the weights of input i, with s_i integrated out; other parameters have the prior `fan-in`.
 
     Automatic relevance determination (Neal 1996, Bayesian Learning for Neural Networks, section 4.3) with an inverse
     gamma hyperprior: s_i^2 = input_scale^2 * df / chi2(df). The weights of one input then have a multivariate Student-t
-    distribution. The weights of most inputs are of the size of `input_scale`, and those of a relevant input can be many
-    times as large. The scales s_i are not sampled, so the posterior has no narrow funnel. The weights of the inputs are
-    the first matrix of the network. Other weights are N(0, scale^2 / fan_in), and biases are N(0, scale^2).
+    distribution. The weights of most inputs are about as large as `input_scale`, and the weights of a relevant input
+    can be many times as large. The scales s_i are not sampled, so the posterior has no narrow funnel. The weights of
+    the inputs are the first matrix of the network. Other weights have the prior N(0, scale^2 / fan_in), and biases have
+    the prior N(0, scale^2).
     """
 
     scale: Annotated[Number, Gt(0), Doc("standard deviation of a unit's summed input, except in the first layer")] = (
@@ -80,7 +81,7 @@ class Ard(AbstractPrior):
 
 
 def _input_columns(layout: Layout) -> tuple[slice, tuple[int, ...]]:
-    """Return the slice of `theta` that holds the first matrix, and its shape; an empty slice without a matrix."""
+    """Return the slice of `theta` with the first matrix, and the matrix's shape; an empty slice if there is none."""
     first = next((block for block in layout.blocks if len(block.shape) == 2), None)
     return (slice(first.start, first.stop), first.shape) if first else (slice(0, 0), (0, 0))
 

@@ -17,7 +17,7 @@ _MAPS, _MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
 
 def keep_programs() -> None:
-    """Enable the compilation cache on disk, unless the user has configured one, and call `forget_programs`."""
+    """Enable the compilation cache on disk, unless the user has configured a cache, and call `forget_programs`."""
     forget_programs()
     if jax.config.values["jax_compilation_cache_dir"] is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = Path(platformdirs.user_cache_dir("bnnzoo")) / f"jax-{jax.__version__}"
@@ -29,10 +29,10 @@ def keep_programs() -> None:
 
 @functools.cache
 def _limit_cache(folder: Path) -> None:
-    """Remove the oldest programs if the cache is larger than `_CACHE_BYTES`; done once per process.
+    """Remove the oldest programs if the cache is larger than `_CACHE_BYTES`, once per process.
 
-    JAX's own size limit takes a lock at every access to the cache. Runs in parallel would wait for each other, or would
-    not use the cache while it is locked.
+    JAX's own size limit is not used, because it locks the cache at every access. Runs in parallel would wait for each
+    other, or would not use the cache while it is locked.
     """
     try:
         entries = sorted((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(folder))
@@ -48,11 +48,11 @@ def _limit_cache(folder: Path) -> None:
 
 
 def forget_programs() -> None:
-    """Drop this process's compiled programs once they fill a third of the memory maps that Linux allows.
+    """Drop this process's compiled programs if it uses more than a third of the memory maps that Linux allows.
 
     Linux allows a process 65 530 memory maps by default. A run that compiles new programs takes about 1500 maps, and
-    JAX never frees them. A process that exceeds the limit is aborted without a message. Programs that are needed again
-    are read from the cache on disk.
+    JAX never frees them. A process that exceeds the limit is aborted without a message. If a dropped program is needed
+    again, it is read from the cache on disk.
     """
     try:
         max_maps = int(_MOST_MAPS.read_text())
@@ -68,7 +68,7 @@ def arithmetic(precision: Literal["float32", "float64"]) -> Iterator[None]:
     """Compute in single or double precision inside the context, with matrix products in full precision.
 
     By default a GPU would round matrix products to TF32. Random numbers always use JAX's partitionable Threefry,
-    because its other mode gives different draws. A setting of the environment is ignored.
+    whatever the environment sets, because the other mode of Threefry gives different draws.
     """
     full_precision, double_precision = jax.default_matmul_precision("highest"), jax.enable_x64(precision == "float64")
     with full_precision, double_precision, jax.threefry_partitionable(True):

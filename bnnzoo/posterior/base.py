@@ -1,4 +1,4 @@
-"""The posterior: a prior, a likelihood of each datum, and the data. Mini-batches are drawn here."""
+"""The posterior: a prior, a likelihood of each datum, and the data. It also draws mini-batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bnnzoo.posterior.priors import AbstractPrior
 
 
 class Data(NamedTuple):
-    """Rows of inputs and targets as the device receives them. Integer images stay integers."""
+    """Rows of inputs and targets in the form that is sent to the device. Integer images stay integers."""
 
     x: Shaped[Array | np.ndarray, "num_data ..."]
     y: Shaped[Array | np.ndarray, "num_data ..."]
@@ -35,7 +35,7 @@ class AbstractPosterior(eqx.Module):
     """
 
     has_outputs: ClassVar[bool] = False
-    """Whether the likelihood depends on a network's outputs, so that `outputs` and `likelihood_at` are defined."""
+    """Whether the likelihood depends on a network's outputs. Then `outputs` and `likelihood_at` can be called."""
 
     data: eqx.AbstractVar[Any]
     likelihood_power: eqx.AbstractVar[Number]
@@ -43,7 +43,7 @@ class AbstractPosterior(eqx.Module):
 
     @abc.abstractmethod
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return the log prior density. It is not multiplied by `likelihood_power`, and it is always exact."""
+        """Return the log prior density, up to a constant. It is not multiplied by `likelihood_power`."""
 
     @abc.abstractmethod
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
@@ -66,7 +66,7 @@ class AbstractPosterior(eqx.Module):
         """Return the same posterior with data that can be split evenly over `multiple` devices.
 
         Raises:
-            UsageError: if the rows cannot be split evenly, and this posterior cannot mask rows of padding.
+            UsageError: if the rows cannot be split evenly, and this posterior cannot have rows of padding.
         """
         if self.num_data % multiple:
             raise UsageError(
@@ -83,7 +83,7 @@ class AbstractPosterior(eqx.Module):
         return jax.lax.optimization_barrier(self.take(draw(size, self.num_data, key=key)))
 
     def log_likelihoods(self, theta: Float[Array, " dim"]) -> Float[Array, " num_data"]:
-        """Return log p(y_i | x_i, theta) of every datum, with bounded memory (also inside `jax.grad`)."""
+        """Return log p(y_i | x_i, theta) of every datum. The memory is bounded, also inside `jax.grad`."""
         # Without the barrier XLA would evaluate the network again at every use of the values.
         return jax.lax.optimization_barrier(self.over_data(lambda batch: self.log_likelihood(theta, batch)))
 
@@ -101,7 +101,7 @@ class AbstractPosterior(eqx.Module):
         return self.log_prior(theta) + self.likelihood_power * jnp.sum(self.log_likelihoods(theta))
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
-        """Return the draws of each block on their natural scale, as the result file stores them."""
+        """Return the draws of each block on the natural scale, which the result file stores."""
         return self.layout.unflatten(draws)
 
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
@@ -121,24 +121,24 @@ class AbstractPosterior(eqx.Module):
         )
 
     def outputs(self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]) -> Float[Array, "batch output"]:
-        """Return the outputs for a batch of inputs, if the posterior has outputs."""
+        """Return the network's outputs for a batch of inputs, if `has_outputs` is true."""
         raise NotImplementedError(f"{type(self).__name__} has no outputs")
 
     def likelihood_at(self, theta: Float[Array, " dim"]) -> AbstractLikelihood:
-        """Return the likelihood with its own parameters taken from `theta`, if the posterior has outputs."""
+        """Return the likelihood with its own parameters taken from `theta`, if `has_outputs` is true."""
         raise NotImplementedError(f"{type(self).__name__} has no outputs")
 
     def noise_widths(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"] | None:
-        """Return the noise standard deviation of each row, up to a factor; None if all rows have the same noise."""
+        """Return each row's noise standard deviation, up to a common factor; None if all rows have the same noise."""
         del theta, batch
         return None
 
     def fixed_prior(self) -> AbstractPrior | None:
-        """Return the prior of the network's blocks in closed form; None if it is unknown or its scales are sampled."""
+        """Return the prior of the network's parameters; None if it is unknown, or if its scales are sampled."""
         return None
 
     def centre(self) -> Float[Array, " dim"] | None:
-        """Return a mode of the posterior that is known in advance, as the fixed point of control variates, or None."""
+        """Return a mode of the posterior, as the fixed anchor of control variates; None if none is known in advance."""
         return None
 
     def log_likelihood_bounds(self, batch: Any) -> Float[Array, " batch"]:
@@ -147,11 +147,11 @@ class AbstractPosterior(eqx.Module):
 
     @property
     def dtype(self) -> Any:
-        """Floating-point type of `theta`: float64 only if JAX runs in double precision."""
+        """Floating-point type of `theta`: float64 if JAX runs in double precision, else float32."""
         return jnp.zeros(()).dtype
 
     def over_data(self, function: Callable[[Any], Float[Array, "batch *value"]]) -> Float[Array, "num_data *value"]:
-        """Return the values of a function of a batch at every datum, computed block by block."""
+        """Apply a function of a batch to all rows, block by block, and return its values for every row."""
         return passes.over_blocks(self.data, self.num_data, function)
 
     def sum_over_data(
@@ -163,12 +163,12 @@ class AbstractPosterior(eqx.Module):
     ) -> PyTree[Array]:
         """Split the data into blocks of `rows` rows, and return the sum of `function(batch, weights)` over the blocks.
 
-        Some rows may occur in two blocks. A row has weight 1 in one block, and weight 0 if it is repeated.
+        The blocks may overlap. A row has weight 1 in one block, and weight 0 in a block that repeats it.
 
         Args:
-            function: the summary of a block, given its rows and their weights.
+            function: function that returns the summary of a block, given the rows of the block and their weights.
             rows: number of rows in a block.
-            add: function that combines the values of two blocks, by default their sum. Zeros must be its neutral
-                element.
+            add: function that combines the summaries of two blocks, by default their sum. A summary of zeros must not
+                change the result.
         """
         return passes.sum_over_blocks(self.data, self.num_data, function, size=rows, add=add)

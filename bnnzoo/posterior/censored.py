@@ -1,4 +1,4 @@
-"""Likelihoods of censored targets: the density of a known value, or the probability of an interval."""
+"""Likelihoods of censored targets, of which only an interval is known instead of the value."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Censored(AbstractLikelihood):
 
     @property
     def scales_targets(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether the targets may be standardised; the same as for the likelihood of known values."""
+        """Whether the targets may be standardised, as for the likelihood of known values."""
         return self.likelihood.scales_targets
 
     @property
     def noise_by_row(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether the outputs determine the width of the noise; the same as for the likelihood of known values."""
+        """Whether the outputs determine the width of the noise, as for the likelihood of known values."""
         return self.likelihood.noise_by_row
 
     def num_outputs(self, num_targets: int) -> int:
@@ -60,7 +60,7 @@ class Censored(AbstractLikelihood):
         return self.likelihood.exposed(output, log_exposure)
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        """Return the largest log density of the known values; an interval contributes at most log 1 = 0."""
+        """Return the largest log density of the known values. An interval contributes at most log 1 = 0."""
         if target.ndim == 1:
             return self.likelihood.upper_bound(target)
         is_known = target[:, 0] == target[:, 1]
@@ -72,7 +72,7 @@ class Censored(AbstractLikelihood):
         return self.likelihood.parameters()
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
-        """Return the same likelihood with its sampled parameters set, on their natural scale."""
+        """Return the same likelihood with its sampled parameters set to `values`, on their natural scale."""
         return Censored(self.likelihood.with_parameters(values))
 
     def of_targets(self, count: int) -> AbstractLikelihood:
@@ -83,7 +83,7 @@ class Censored(AbstractLikelihood):
         """Check that the likelihood can produce the known values, and that each interval of counts contains a count.
 
         Raises:
-            UsageError: if not; the message names the first such row.
+            UsageError: if a known value is impossible or an interval contains no count; the message names the row.
         """
         bounds: Any = targets if targets.ndim == 3 else np.stack([targets, targets], -1)
         low, high = bounds[..., 0], bounds[..., 1]
@@ -99,10 +99,10 @@ class Censored(AbstractLikelihood):
 
 
 def uncensored(likelihood: AbstractLikelihood) -> AbstractLikelihood:
-    """Return the likelihood that a recipe names, which for censored targets is the likelihood of known values."""
+    """Return the likelihood of known values, which a recipe names; the argument itself if it is not `Censored`."""
     return likelihood.likelihood if isinstance(likelihood, Censored) else likelihood
 
 
 def has_rates(likelihood: AbstractLikelihood) -> bool:
-    """Whether the likelihood describes counts whose rates an exposure can multiply."""
+    """Whether the likelihood has rates of counts, which an exposure can multiply."""
     return type(uncensored(likelihood)).exposed is not AbstractLikelihood.exposed

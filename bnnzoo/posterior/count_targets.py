@@ -15,7 +15,7 @@ def check_counts(targets: np.ndarray, likelihood: str) -> None:
         likelihood: name of the likelihood, for the message.
 
     Raises:
-        UsageError: if a target is negative or not an integer; the message names the first one.
+        UsageError: if a target is negative or not an integer; the message names the first such row and target.
     """
     invalid = np.argwhere((targets < 0) | (targets != np.round(targets)))
     if len(invalid):

@@ -1,7 +1,8 @@
 """Likelihoods of overdispersed counts: negative binomial and zero-inflated Poisson.
 
-The outputs begin with one log rate for each target. As in `Poisson`, a log density is computed as its maximum minus a
-difference. In single precision, large counts then keep their digits, and gradients stay finite.
+The outputs begin with one log rate for each target. As in `Poisson`, a log probability is computed as its maximum over
+the means, minus a difference. In single precision, the results are then accurate for large counts, and the gradients
+are finite.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from bnnzoo.posterior.hyperparameter import Number, as_number
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter, Poisson, half_normal
 
 _LEAST_DISPERSION = 1e-30
-"""Lower bound of the dispersion. For smaller values the distribution is Poisson, and 1 / dispersion would overflow."""
+"""Smallest dispersion that is used, so that 1 / dispersion does not overflow. There the distribution is Poisson."""
 
 
 class NegativeBinomial(AbstractLikelihood):
@@ -39,7 +40,7 @@ class NegativeBinomial(AbstractLikelihood):
     _targets: int = eqx.field(static=True, default=1)
 
     def num_outputs(self, num_targets: int) -> int:
-        """Return one log rate per target."""
+        """Return the number of outputs: one log rate per target."""
         return num_targets
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
@@ -58,13 +59,13 @@ class NegativeBinomial(AbstractLikelihood):
         return output + log_exposure
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        """Return the largest log probability of the counts over all rates, and all dispersions if it is learned."""
+        """Return the largest log probability of the counts over all means, and over all dispersions if learned."""
         if isinstance(self.dispersion, str):
             return Poisson().upper_bound(target)  # the Poisson distribution, dispersion 0, is the most concentrated
         return jnp.sum(jnp.where(target > 0, _peak(target, 1 / jnp.maximum(self.dispersion, _LEAST_DISPERSION)), 0))
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the dispersion if it is learned."""
+        """Return the sampled parameter `dispersion` if it is learned, else no parameter."""
         return half_normal("dispersion", self._targets) if isinstance(self.dispersion, str) else ()
 
     def of_targets(self, count: int) -> AbstractLikelihood:
@@ -72,7 +73,7 @@ class NegativeBinomial(AbstractLikelihood):
         return dataclasses.replace(self, _targets=count)
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
-        """Reject targets that are not counts."""
+        """Raise a `UsageError` if a target is not a count."""
         del num_targets
         check_counts(targets, "negative-binomial")
 
@@ -86,7 +87,7 @@ class ZeroInflatedPoisson(AbstractLikelihood):
     task: ClassVar[Literal["regression", "classification"]] = "regression"
 
     def num_outputs(self, num_targets: int) -> int:
-        """Return a log rate and a logit per target."""
+        """Return the number of outputs: a log rate and a logit per target."""
         return 2 * num_targets
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
@@ -110,11 +111,11 @@ class ZeroInflatedPoisson(AbstractLikelihood):
         return jnp.concatenate([log_rate + log_exposure, logit])
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        """Return the bound of a Poisson distribution, which is reached if the probability of an extra zero is 0."""
+        """Return the bound for the Poisson distribution, which is attained if an extra zero has probability 0."""
         return Poisson().upper_bound(target)
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
-        """Reject targets that are not counts."""
+        """Raise a `UsageError` if a target is not a count."""
         del num_targets
         check_counts(targets, "zero-inflated-poisson")
 
@@ -122,7 +123,7 @@ class ZeroInflatedPoisson(AbstractLikelihood):
 def _stirling_error(z: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return the error of Stirling's formula, log z! - (z + 1/2) log z + z - log(2 pi) / 2, for positive z.
 
-    From z = 10 on, it is computed by Stirling's series.
+    For z >= 10 the error is computed by Stirling's series.
     """
     large, small = jnp.maximum(z, 10.0), jnp.minimum(z, 10.0)
     series = (1 / 12 - (1 / 360 - 1 / 1260 / large**2) / large**2) / large
@@ -133,7 +134,7 @@ def _stirling_error(z: Float[Array, "..."]) -> Float[Array, "..."]:
 def _peak(target: Shaped[Array, "*target"], size: Float[Array, "..."]) -> Float[Array, "*target"]:
     """Return the largest log probability of a count >= 1 over all means; the maximum is at the mean equal to the count.
 
-    The form is Loader's saddle-point expansion (2000), which contains no large terms that would cancel.
+    The formula is the saddle-point expansion of Loader (2000). It has no large terms that would cancel.
     """
     count = jnp.maximum(target, 1.0)
     errors = _stirling_error(size + count) - _stirling_error(size) - _stirling_error(count)
@@ -155,7 +156,7 @@ def _below_peak(
 def _log_mean_exp(
     rest: Float[Array, "..."], fraction: Float[Array, "..."], exponent: Float[Array, "..."]
 ) -> Float[Array, "..."]:
-    """Return log(rest + fraction e^exponent) for rest + fraction = 1, with all digits if the result is near 0."""
+    """Return log(rest + fraction e^exponent) for rest + fraction = 1. Results near 0 have full relative precision."""
     relative_change = fraction * jnp.expm1(jnp.minimum(exponent, 80.0))
     is_near = (relative_change > -0.5) & (relative_change < 1)
     tiny = jnp.finfo(fraction.dtype).tiny

@@ -1,7 +1,7 @@
 """Numeric hyperparameters of modules: NumPy float32 scalars.
 
-`eqx.filter_jit` traces them, so that a new value needs no new compilation; a Python float would need one. A JAX array
-would start JAX before the number of devices is set; a NumPy scalar does not.
+`eqx.filter_jit` traces NumPy scalars, so that a new value needs no new compilation. A new Python float would need a new
+compilation. A JAX array would start JAX before the number of devices is set.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ def as_number(value: Any) -> Any:
 
 
 def number(default: float) -> Any:
-    """Return a module field that holds a float32 scalar."""
+    """Return a module field for a float32 scalar, with this default."""
     return eqx.field(converter=as_number, default=np.float32(default))

@@ -1,7 +1,6 @@
-"""Log probabilities of an interval. They are accurate in both tails and have finite gradients.
+"""Log probabilities of intervals. They are accurate in both tails and have finite gradients.
 
-The usual precision is float32, in which a probability below 1e-38 underflows to 0. All computations therefore use
-logarithms.
+In float32, the usual precision, a probability below 1e-38 underflows to 0. Therefore all computations use logarithms.
 """
 
 from __future__ import annotations
@@ -17,22 +16,23 @@ from jaxtyping import Array, Float
 from bnnzoo.errors import UsageError
 
 _FAR = -10.0
-"""Number of standard deviations, below the mean, beyond which a normal tail is computed by its asymptotic series."""
+"""Below this number of standard deviations from the mean, a normal tail is computed by its asymptotic series."""
 _NARROW = 0.02
 """Largest width of a narrow interval, in standard deviations.
 
 The probability of a narrow interval is computed as its width times the density in its middle, with a correction for a
-normal distribution. For a normal distribution, the width is first multiplied by max(|middle|, 1).
+normal distribution. For a normal distribution, an interval is narrow if its width times max(|middle|, 1) is below this
+limit. For Student's t, its width times (1 + sqrt(df)) must be below twice the limit.
 """
 _SMALL = 1e-30
-"""Probability below which a tail is computed from a series of logarithms."""
+"""Below this probability, the logarithm of a tail is computed by a series, because the direct value underflows."""
 _TERMS = 64
 
 
 def log_likelihood(
     distribution: dist.Distribution, low: Float[Array, "*target"], high: Float[Array, "*target"]
 ) -> Float[Array, "..."]:
-    """Return the log density if `low` equals `high`, otherwise the log probability of the values strictly between.
+    """Return the log density if `low` equals `high`, else the log probability that the value is strictly between.
 
     Raises:
         UsageError: if the probabilities of intervals are not implemented for this distribution.
@@ -49,7 +49,8 @@ def log_likelihood(
         return jax.nn.logsumexp(weights + log_likelihood(parts, low, high), axis=-1)
     observed = low == high
     value = jnp.where(observed, low, 0.0)
-    # `where` also differentiates the branch that is not used. Replace its arguments, so that its gradient is not NaN.
+    # `where` also differentiates the branch that is not selected. Replace the arguments of this branch, so that its
+    # gradient is not NaN.
     low, high = jnp.where(observed, -1.0, low), jnp.where(observed, 1.0, high)
     return jnp.where(observed, _log_density(distribution, value), _log_interval(distribution, low, high))
 
@@ -80,7 +81,7 @@ def _log_interval(
 def _standardise(distribution: Any, end: Float[Array, "*target"]) -> Float[Array, "..."]:
     """Return an end of the interval, standardised by the location and the scale of the distribution.
 
-    The gradient at an infinite end is 0, not infinity times 0.
+    The gradient at an infinite end is 0, and not NaN.
     """
     infinite = jnp.isinf(end)
     return jnp.where(infinite, end, (jnp.where(infinite, 0.0, end) - distribution.loc) / distribution.scale)
@@ -88,7 +89,8 @@ def _standardise(distribution: Any, end: Float[Array, "*target"]) -> Float[Array
 
 def log_normal_interval(low: Float[Array, "*a"], high: Float[Array, "*a"]) -> Float[Array, "*a"]:
     """Return log P(low < Z < high) for a standard normal Z; either end may be infinite."""
-    # Reflect an interval right of 0 to the left: there the tails are small, and log differences keep their digits.
+    # Reflect an interval with a positive middle to the left of 0. There the tails are small, and differences of
+    # logarithms are accurate.
     is_reflected = low + high > 0
     low, high = jnp.where(is_reflected, -high, low), jnp.where(is_reflected, -low, high)
     is_one_sided, width = jnp.isinf(low), high - low
@@ -112,7 +114,7 @@ def log_normal_interval(low: Float[Array, "*a"], high: Float[Array, "*a"]) -> Fl
 
 
 def _log_tail(x: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """Return log P(Z < x). Below x = -10 a series is used, because the gradient would otherwise lose all digits."""
+    """Return log P(Z < x). Below x = -10 a series is used, because the gradient of the direct formula is inaccurate."""
     return jnp.where(x < _FAR, -(x**2) / 2 + _series(jnp.minimum(x, _FAR)), log_ndtr(jnp.maximum(x, _FAR)))
 
 
@@ -143,7 +145,7 @@ def log_t_interval(low: Float[Array, "*a"], high: Float[Array, "*a"], df: Float[
     """Return log P(low < T < high) for Student's t with `df` degrees of freedom; either end may be infinite."""
     df = jnp.broadcast_to(df, jnp.shape(low))
     is_reflected = low + high < 0
-    low, high = jnp.where(is_reflected, -high, low), jnp.where(is_reflected, -low, high)  # now to the right of 0
+    low, high = jnp.where(is_reflected, -high, low), jnp.where(is_reflected, -low, high)  # middle >= 0
     is_one_sided, is_unbounded = jnp.isinf(high), jnp.isinf(low)
     low, high = jnp.where(is_unbounded, 0.0, low), jnp.where(is_one_sided, 1.0 + jnp.abs(low), high)
     width, is_right = high - low, low >= 0
@@ -154,7 +156,7 @@ def log_t_interval(low: Float[Array, "*a"], high: Float[Array, "*a"], df: Float[
     straddling = jnp.log1p(-jnp.where(is_straddling, jnp.exp(lower) + jnp.exp(upper), 0.5))
     density = jnp.asarray(dist.StudentT(df).log_prob((low + high) / 2)) + jnp.log(jnp.where(is_narrow, width, 1.0))
     two_sided = jnp.where(is_narrow, density, jnp.where(is_right, tails, straddling))
-    # If the lower end is left of 0, the probability is 1 minus the tail to the left of this end.
+    # If the lower end is left of 0, the probability is 1 minus the mass to the left of this end.
     one_sided_mass = jnp.where(is_right, lower, jnp.log1p(-jnp.where(is_right, 0.5, jnp.exp(lower))))
     return jnp.where(is_unbounded, 0.0, jnp.where(is_one_sided, one_sided_mass, two_sided))
 
@@ -162,7 +164,7 @@ def log_t_interval(low: Float[Array, "*a"], high: Float[Array, "*a"], df: Float[
 def _log_t_tail(t: Float[Array, "*a"], df: Float[Array, "*#a"]) -> Float[Array, "*a"]:
     """Return log P(T > t) for t >= 0."""
     half_df, is_near, is_tiny = df / 2, t < 1.0, t < 1e-4
-    # Each form of the incomplete beta function is used in the range where its argument is accurate.
+    # Each of the two incomplete beta functions is used in the range of t in which its argument is accurate.
     safe_inner = jnp.where(is_near & ~is_tiny, t, 0.5)
     central_mass = betainc(0.5, half_df, safe_inner**2 / (df + safe_inner**2))
     density = jnp.exp(dist.StudentT(df).log_prob(jnp.zeros_like(t)))
@@ -208,7 +210,7 @@ def _log_poisson_cdf(count: Float[Array, "*a"], rate: Float[Array, "*a"]) -> Flo
 
 
 def _log_poisson_sf(count: Float[Array, "*a"], rate: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """Return log P(Y > count); it is 0 for a negative count."""
+    """Return log P(Y > count). The result is 0 for a negative count."""
     is_certain, count = count < 0, jnp.maximum(count, 0.0)
     value = gammainc(count + 1, rate)
     is_underflow = value < _SMALL

@@ -1,4 +1,4 @@
-"""Names of the blocks of the parameter vector `theta`, and their places in it."""
+"""Blocks of the parameter vector `theta`: named arrays (such as a weight matrix) and their places in the vector."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ class Block(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """End of the block in `theta`, exclusive."""
+        """Index in `theta` of the first parameter after the block."""
         return self.start + self.size
 
     @property
     def layer(self) -> str:
-        """Common prefix of the names of a layer's arrays: `layers_0` for `layers_0_weight`, and "" for `weight`."""
+        """Name of the block's layer: `layers_0` for the block `layers_0_weight`, and "" for the block `weight`."""
         return self.name.rpartition("_")[0]
 
     @property
     def fan_in(self) -> int:
-        """Number of inputs of the unit of a weight: the product of all axes except the first. It is 1 for a bias."""
+        """Number of inputs of a unit: the product of all axes of the weight array except the first; 1 for a bias."""
         return prod(self.shape[1:])
 
 
 class Layout(eqx.Module):
-    """Map from slices of `theta: Float[Array, " dim"]` to named parameters. It is static, not data of a computation."""
+    """Map from slices of `theta` [dim] to named blocks. The map is static: a new map needs a new compilation."""
 
     blocks: tuple[Block, ...] = eqx.field(static=True)
 
@@ -69,7 +69,7 @@ class Layout(eqx.Module):
 
     @property
     def network(self) -> Layout:
-        """Layout of the blocks of the network, which are the first ones of `theta`."""
+        """Layout of only the network's blocks, which come first in `theta`."""
         return Layout(tuple(b for b in self.blocks if b.owner == "network"))
 
     def unflatten(self, theta: Any) -> dict[str, Any]:
@@ -78,11 +78,11 @@ class Layout(eqx.Module):
         return {b.name: theta[..., b.start : b.stop].reshape(*lead, *b.shape) for b in self.blocks}
 
     def flatten(self, values: Mapping[str, Array]) -> Float[Array, " dim"]:
-        """Return the flat vector of named blocks."""
+        """Return the vector `theta` of the named blocks."""
         return jnp.concatenate([jnp.ravel(jnp.asarray(values[b.name])) for b in self.blocks])
 
     def fan_in(self) -> Float[np.ndarray, " dim"]:
-        """Return, for every parameter, the number of inputs of its unit (1 for a bias)."""
+        """Return, for every parameter, the `fan_in` of its block."""
         return np.concatenate([np.full(b.size, b.fan_in, np.float32) for b in self.blocks])
 
     def layer_index(self) -> Int[np.ndarray, " dim"]:
@@ -105,16 +105,16 @@ def leaf_name(path: tuple[Any, ...]) -> str:
 
 
 def named_leaves(network: PyTree) -> dict[str, Inexact[Array, "..."]]:
-    """Return the floating-point arrays of a network by name, in tree order."""
+    """Return the floating-point arrays of a network by name, in the order of the tree's leaves."""
     leaves_with_path = jax.tree_util.tree_leaves_with_path(eqx.filter(network, eqx.is_inexact_array))
     return {leaf_name(path): leaf for path, leaf in leaves_with_path}
 
 
 def network_layout(network: PyTree, sampled: Callable[[Any], bool] = eqx.is_inexact_array) -> Layout:
-    """Return the layout of the leaves of `network` that `sampled` selects, in tree order.
+    """Return the layout of the leaves of `network` that `sampled` selects, in the order of the tree's leaves.
 
     Raises:
-        UsageError: if two leaves have the same name, because values are set by name; or if a leaf is complex.
+        UsageError: if two leaves have the same name, or if a leaf is complex.
     """
     blocks: dict[str, Block] = {}
     start = 0

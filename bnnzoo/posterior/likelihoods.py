@@ -1,8 +1,8 @@
-"""Likelihoods: the distribution of one datum's target given the network's output. Built on numpyro.distributions.
+"""Likelihoods: the distribution of one datum's target given the network's output, by `numpyro.distributions`.
 
-A likelihood's own parameters, such as a learned noise scale, are blocks of `theta`, as the network's weights are. They
-are unconstrained in `theta`, and on their natural scale in the result file. Targets are in the units that the network
-is trained on (standardised, if the run standardises them).
+A likelihood can have sampled parameters of its own, such as a learned noise scale. They are blocks of `theta`, as the
+network's weights are. They are unconstrained in `theta`, and on their natural scale in the result file. Targets are in
+the units of the training: standardised, if the run standardises them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bnnzoo.recipe import TargetUnits
 
 
 class Parameter(NamedTuple):
-    """A sampled parameter of a likelihood or prior: `natural(u)`, where `u` is an unconstrained array in `theta`."""
+    """A sampled parameter of a likelihood or prior. Its value is `natural(u)`, where `u` is a block of `theta`."""
 
     name: str
     shape: tuple[int, ...]
@@ -47,7 +47,7 @@ class AbstractLikelihood(eqx.Module):
 
     task: ClassVar[Literal["regression", "classification"]]
     scales_targets: ClassVar[bool] = False
-    """Whether the targets may be standardised. Counts and labels may not."""
+    """Whether the targets may be standardised. Counts and labels must not be standardised."""
     noise_by_row: ClassVar[bool] = False
     """Whether the outputs determine the width of the noise. The network can then treat its own errors as noise."""
 
@@ -76,7 +76,7 @@ class AbstractLikelihood(eqx.Module):
         raise NotImplementedError(f"{type(self).__name__} has no rates")
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        """Return the largest log p(target | output) over all outputs and parameters; infinite if it is unbounded."""
+        """Return the largest log p(target | output) over all outputs and parameters; infinite if it has no bound."""
         del target
         return jnp.asarray(jnp.inf)
 
@@ -89,7 +89,7 @@ class AbstractLikelihood(eqx.Module):
         return dataclasses.replace(self, **values) if values else self
 
     def of_targets(self, count: int) -> AbstractLikelihood:
-        """Return the likelihood for `count` targets, each with its own noise (or `count` classes, classification)."""
+        """Return the likelihood for `count` targets, each with its own noise, or for `count` classes."""
         del count
         return self
 
@@ -155,7 +155,7 @@ class Gaussian(AbstractNoise):
         Number | Literal["learned"],
         Gt(0),
         TargetUnits(),
-        Doc("noise standard deviation, or `learned` for each target, with a HalfNormal(1) prior"),
+        Doc("noise standard deviation; `learned`: one value per target, with a HalfNormal(1) prior"),
     ] = eqx.field(converter=as_number, default="learned")
     _targets: int = eqx.field(static=True, default=1)
 
@@ -238,7 +238,7 @@ class MixturePerTarget(AbstractLikelihood):
 class Heteroscedastic(AbstractLikelihood):
     """N(mean, scale^2), with the mean and the scale as outputs of the network: the noise depends on the input.
 
-    If `df` is finite, it is Student's t with this location and scale, for noise that also has outliers.
+    If `df` is finite, the distribution is Student's t with this location and scale, for noise that also has outliers.
     """
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
@@ -309,9 +309,9 @@ class Bernoulli(AbstractLikelihood):
 
 
 def _poisson_peak(y: Array) -> Array:
-    """Return the largest log probability of a count y >= 1, which is y log m - m - log y! with m = y.
+    """Return the largest log probability y log m - m - log y! of a count y >= 1 over all means m; it is at m = y.
 
-    From y = 10 on, Stirling's series is used, because the large terms would cancel. Its next term is below 1e-10.
+    From y = 10 on, Stirling's series is used, because the large terms would cancel. Its error is below 1e-10.
     """
     mean = jnp.maximum(y, 1.0)
     series = jnp.log(2 * jnp.pi * mean) / 2 + (1 / 12 - (1 / 360 - 1 / 1260 / mean**2) / mean**2) / mean
@@ -331,12 +331,12 @@ class Poisson(AbstractLikelihood):
         return dist.Poisson(jnp.exp(output)).to_event(1)
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        # y f - e^f - log y!, computed as its maximum minus a difference: large counts keep their digits, and no
-        # gradient is NaN.
+        # y f - e^f - log y!, computed as its maximum over f minus a difference. The result is then accurate for large
+        # counts, and no gradient is NaN.
         is_zero, positive_target = target == 0, jnp.maximum(target, 1.0)
         log_ratio = jnp.where(is_zero, 0.0, output) - jnp.log(positive_target)
         log_prob_of_counts = _poisson_peak(target) - (positive_target * jnp.expm1(log_ratio) - target * log_ratio)
-        # For a count of 0, -e^f alone keeps all digits, however small the rate is.
+        # For a count of 0, the log probability is -e^f, which is accurate for any rate.
         return jnp.sum(jnp.where(is_zero, -jnp.exp(jnp.where(is_zero, output, 0.0)), log_prob_of_counts))
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:

@@ -1,8 +1,8 @@
 """Marginal distribution functions (CDFs) of the targets of one datum.
 
 NumPyro defines `cdf` for most univariate distributions. This module adds independent targets, mixtures, zero inflation,
-and values outside the support. Use float64. In float32 the incomplete gamma and beta functions have errors of up to
-0.03 for large counts, and of 0.04 for Student's t with a million degrees of freedom.
+and values outside the support. Call it in float64. In float32, the errors of the incomplete gamma and beta functions
+are up to 0.03 for large counts, and 0.04 for Student's t with a million degrees of freedom.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from jaxtyping import Array, Bool, Float
 from numpyro.distributions.discrete import ZeroInflatedProbs
 
 _POISSON_SIZE = 1e8
-"""Size parameter above which a negative binomial is computed as Poisson, because its beta function is inaccurate."""
+"""Size parameter above which the CDF of a negative binomial is computed as that of a Poisson distribution.
+
+The incomplete beta function of the negative binomial is inaccurate there."""
 
 
 def marginal_cdf(distribution: Any, value: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return P(Y_t <= value_t) of each target t.
 
     Args:
-        distribution: the joint distribution of one datum's targets, with event shape [target], or a batch of these.
+        distribution: the joint distribution of one datum's targets, with event shape [target], or a batch of such
+            distributions.
         value: one value for each target; values may be infinite.
 
     Raises:
@@ -80,7 +83,7 @@ def _cdf_of_mixture(distribution: Any, value: Float[Array, "..."]) -> Float[Arra
 
 
 def _cdf_on_support(distribution: Any, value: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return the distribution function, which is 0 below the support and 1 above it."""
+    """Return the distribution function at each value: 0 below the support and 1 above it."""
     if distribution.is_discrete:
         value = jnp.floor(value)
     largest = jnp.finfo(jnp.result_type(float)).max

@@ -1,4 +1,4 @@
-"""The posterior of all parameters of an Equinox module, or of some of them."""
+"""The posterior of all or some parameters of an Equinox module."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from bnnzoo.posterior.priors import AbstractPrior
 from bnnzoo.posterior.subspace import SubspaceNetwork
 
 _LEAST_BUCKET = 16
-"""Smallest number to whose multiples `in_bucket` rounds up the number of rows."""
+"""Smallest step of `in_bucket`, which rounds up the number of rows to a multiple of a step."""
 
 
 class CountedData(NamedTuple):
-    """Rows as in `Data`, with rows of padding. If `counts` is false, the row has log-likelihood 0 at every theta."""
+    """Rows of data and rows of padding. If `counts` is false for a row, its log-likelihood is 0 at every theta."""
 
     x: Shaped[Array | np.ndarray, "num_data ..."]
     y: Shaped[Array | np.ndarray, "num_data ..."]
@@ -52,7 +52,7 @@ class NetworkPosterior(AbstractPosterior):
     layout: Layout = eqx.field(static=True)
     _tree: Any = eqx.field(static=True)
     _rows: int | None = eqx.field(static=True, default=None)
-    """Number of rows of the posterior if `padded` has added rows of padding; otherwise None."""
+    """Number of rows without padding if `padded` has added rows of padding; otherwise None."""
     has_exposure: bool = eqx.field(static=True, default=False)
     """Whether the last column of the inputs is an exposure.
 
@@ -77,11 +77,11 @@ class NetworkPosterior(AbstractPosterior):
         """Construct a posterior.
 
         Args:
-            network: the network. Leaves that `sampled` does not select keep their values.
+            network: the network. A leaf that is not sampled keeps its value.
             likelihood: the distribution of a target given the network's outputs.
             prior: the prior of the sampled leaves.
-            x: inputs, one row for each datum. Integers (images) are converted to `(x - input_mean) / input_sd` on the
-                device.
+            x: inputs, one row for each datum. Integer inputs (images) are converted to `(x - input_mean) / input_sd`
+                on the device.
             y: targets `[num_data, target]` for regression, labels `[num_data]` for classification.
             likelihood_power: exponent beta of the likelihood.
             input_mean: mean of integer inputs.
@@ -124,7 +124,7 @@ class NetworkPosterior(AbstractPosterior):
         return len(self.data.x) if self._rows is None else self._rows
 
     def padded(self, multiple: int) -> NetworkPosterior:
-        """Return the same posterior with rows of padding added, so that `multiple` devices get equally many rows."""
+        """Return the same posterior with rows of padding, so that `multiple` devices get the same number of rows."""
         missing = -len(self.data.x) % multiple
         if not missing:
             return self
@@ -133,9 +133,10 @@ class NetworkPosterior(AbstractPosterior):
     def in_bucket(self) -> NetworkPosterior:
         """Return the same posterior with rows of padding that have log-likelihood 0, up to a round number of rows.
 
-        At most an eighth of the number of rows is added, or at most 15 rows if that is more. Posteriors of nearly the
-        same number of rows then share their compiled programs, for example in cross-validation. The density is the same
-        up to rounding. Mini-batches are drawn from all `num_data` rows, including the padding.
+        The number of added rows is below an eighth of the number of rows, or below 16 for few rows. Posteriors with
+        nearly the same number of rows then share their compiled programs, for example in cross-validation. The
+        posterior density does not change, except by rounding. Afterwards `num_data` includes the padding, and
+        mini-batches can contain it.
         """
         count = self.num_data
         step = max(_LEAST_BUCKET, 1 << max(0, count.bit_length() - 4))
@@ -162,29 +163,29 @@ class NetworkPosterior(AbstractPosterior):
         )
 
     def prior_at(self, values: Mapping[str, Array]) -> AbstractPrior:
-        """Return the prior of the weights with its own parameters set.
+        """Return the prior of the weights, with the own parameters of the prior set.
 
         Args:
-            values: unconstrained values by the name of the block.
+            values: unconstrained values by block name.
         """
         parameters = self.prior.parameters(self.layout.network)
         return self.prior.with_parameters({p.name: p.natural(values[f"prior_{p.name}"]) for p in parameters})
 
     def outputs(self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]) -> Float[Array, "batch output"]:
-        """Return the network's outputs for a batch of inputs. If there is an exposure, its log is added."""
+        """Return the network's outputs for a batch of inputs. The log of an exposure is added to the log rates."""
         return self.with_exposure(jax.vmap(self.network_at(theta))(self.inputs(x)), x)
 
     def with_exposure(
         self, outputs: Float[Array, "batch output"], x: Shaped[Array, "batch ..."]
     ) -> Float[Array, "batch output"]:
-        """Return outputs whose log rates include the log of the exposure in `x`; unchanged without an exposure."""
+        """Return the outputs with the log of the exposure in `x` added to the log rates; unchanged without exposure."""
         if not self.has_exposure:
             return outputs
         return jax.vmap(self.likelihood.exposed)(outputs, jnp.log(x[:, -1]))
 
     @eqx.filter_jit
     def features(self, function: Callable[[Array], Array]) -> Float[Array, "num_data feature"]:
-        """Return the values of a function at every datum. If there is an exposure, it is appended as the last column.
+        """Return the values of a function at every datum. An exposure is appended as the last column.
 
         Args:
             function: a function of one input, for example a network without its last layer.
@@ -214,7 +215,7 @@ class NetworkPosterior(AbstractPosterior):
         return self.network.centre if isinstance(self.network, SubspaceNetwork) else None
 
     def inputs(self, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch ..."]:
-        """Return a batch of inputs as the network receives them: without the exposure, and with integers scaled."""
+        """Return a batch of inputs as the network receives it: without the exposure, and integers standardised."""
         if self.has_exposure:
             x = x[:, :-1]
         if jnp.issubdtype(x.dtype, jnp.floating):
@@ -241,7 +242,7 @@ class NetworkPosterior(AbstractPosterior):
         return jnp.where(batch.counts, values, 0) if isinstance(batch, CountedData) else values
 
     def position(self, network: PyTree) -> Float[Array, " dim"]:
-        """Return the `theta` of a network of the same architecture.
+        """Return the position `theta` with the parameters of a network of the same architecture.
 
         The own parameters of the likelihood and the prior have their default initial values.
         """
@@ -254,7 +255,7 @@ class NetworkPosterior(AbstractPosterior):
         return self.sample_prior(key=key)
 
     def log_likelihood_bounds(self, batch: Data | CountedData) -> Float[Array, " batch"]:
-        """Return an upper bound of each datum's log-likelihood; infinite if there is none."""
+        """Return an upper bound of each datum's log-likelihood over all theta; infinite if there is no bound."""
         return jax.vmap(self.likelihood.upper_bound)(jnp.asarray(batch.y)).astype(self.dtype)
 
     def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
@@ -266,12 +267,12 @@ class NetworkPosterior(AbstractPosterior):
         return jnp.concatenate([weights, *(jnp.ravel(v) for v in unconstrained_draws.values())]).astype(self.dtype)
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
-        """Return draws by block, with the own parameters of likelihood and prior on their natural scale."""
+        """Return draws by block name, with the own parameters of likelihood and prior on their natural scale."""
         values = self.layout.unflatten(draws)
         return values | {name: p.natural(values[name]) for name, p in self.own_parameters().items()}
 
     def unconstrained(self, natural: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " dim"]:
-        """Return the `theta` of a flattened draw that is on its natural scale, as in the result file."""
+        """Return the position `theta` of a flattened draw that is on the natural scale, as in the result file."""
         theta = np.array(natural)
         for name, parameter in self.own_parameters().items():
             block = next(b for b in self.layout.blocks if b.name == name)
@@ -281,12 +282,12 @@ class NetworkPosterior(AbstractPosterior):
     def predictive(
         self, natural: Float[Array, " dim"] | Float[Array, " both"], x: Shaped[Array, "batch ..."]
     ) -> tuple[AbstractLikelihood, Float[Array, "batch output"]]:
-        """Return the likelihood and the outputs of one flattened draw on its natural scale.
+        """Return the likelihood and the outputs for one flattened draw on its natural scale.
 
         Args:
-            natural: a draw, [dim], or a draw followed by a mode, [2 dim]. If there is a mode, the outputs are those of
-                the network linearised at the mode: f(x, mode) + J(x, mode) (theta - mode), where J is the Jacobian. A
-                Laplace approximation is the posterior of this linearised model.
+            natural: a draw, [dim], or a draw followed by a mode, [2 dim]. With a mode, the network is linearised at
+                the mode: the outputs are f(x, mode) + J(x, mode) (theta - mode), where J is the Jacobian. A Laplace
+                approximation is the posterior of this linearised model.
             x: a batch of inputs.
         """
         theta, mode = natural[: self.layout.dim], natural[self.layout.dim :]
@@ -302,6 +303,6 @@ class NetworkPosterior(AbstractPosterior):
 def _with_last_repeated(data: PyTree, count: int) -> PyTree:
     """Return arrays with `count` copies of the last row appended.
 
-    Values that are computed from a copy are finite, so they cannot cause NaN before they are discarded.
+    A copy of a row, unlike a row of zeros, gives finite values, so it cannot cause NaN before its values are discarded.
     """
     return jax.tree.map(lambda a: np.concatenate([np.asarray(a), np.repeat(np.asarray(a)[-1:], count, 0)]), data)

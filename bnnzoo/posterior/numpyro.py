@@ -30,11 +30,12 @@ _FILE_NAME = re.compile(r"(?!(?:chain|draw)$)[^/.\x00][^/\x00]{0,199}")
 
 
 class NumpyroPosterior(AbstractPosterior):
-    """The posterior of a NumPyro model's latent sites, sampled in unconstrained space.
+    """The posterior of the latent sites of a NumPyro model, sampled in unconstrained space.
 
     Construct it with `NumpyroPosterior.of(model, *args, **kwargs)`. The result file stores the latent sites on their
-    natural scale and the sites of `numpyro.deterministic`, by name. If the rows of the model's arguments are
-    independent, each row is a datum. Otherwise all observations form a single datum, and mini-batches are not possible.
+    natural scale, and the sites of `numpyro.deterministic`. If the observations in different rows of the model's
+    arguments are independent, each row is a datum. Otherwise all observations form a single datum, and mini-batches are
+    not possible.
     """
 
     data: tuple[Array | np.ndarray, ...]
@@ -53,7 +54,7 @@ class NumpyroPosterior(AbstractPosterior):
 
         Raises:
             UsageError: if a latent site is discrete, if no site is observed, if data are not finite, or if the model
-                subsamples a plate or has parameters without a prior (`numpyro.param`).
+                subsamples a plate or has a parameter without a prior (`numpyro.param`).
         """
         trace = handlers.trace(handlers.seed(model, 0)).get_trace(*args, **kwargs)
         _check_sites(trace.values())
@@ -73,7 +74,7 @@ class NumpyroPosterior(AbstractPosterior):
             initial = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
         except RuntimeError as error:
             raise UsageError(
-                f"the model has no finite density at any of the starts that were tried: {error}"
+                f"the model has no finite density at any initial position that NumPyro tried: {error}"
             ) from error
         unconstrained = initial.param_info.z
         blocks: list[Block] = []
@@ -114,17 +115,18 @@ class NumpyroPosterior(AbstractPosterior):
         return build(False, tuple(arrays))
 
     def _rows_are_independent(self) -> bool:
-        """Whether the log-likelihood of each row, and the prior, stay the same if other rows are removed."""
+        """Whether the log-likelihood of each row, and the prior, do not change if other rows are removed."""
         if self.num_data < 2:
             return False
-        # Test nonzero values of every parameter, with both signs: a term that couples rows may be proportional to one.
+        # Every parameter is tested at two nonzero values with opposite signs, because a term that couples rows may be
+        # proportional to a parameter.
         key_size, key_sign = jax.random.split(jax.random.key(0))
         size = jax.random.uniform(key_size, (self.layout.dim,), minval=0.5, maxval=1.5)
         theta = size * jax.random.rademacher(key_sign, size.shape, size.dtype)
         try:
             return all(self._rows_are_independent_at(place) for place in (theta, -theta))
         except (ValueError, TypeError, KeyError):
-            return False  # the model fails on a part of the rows: it has a latent site per row, or a fixed length
+            return False  # the model fails on a part of the rows: it has one latent site per row, or a fixed length
 
     def _rows_are_independent_at(self, theta: Float[Array, " dim"]) -> bool:
         halves = [np.arange(first, self.num_data, 2) for first in (0, 1)]
@@ -150,7 +152,7 @@ class NumpyroPosterior(AbstractPosterior):
     def sites_at(
         self, theta: Float[Array, " dim"], rows: tuple[Array | np.ndarray, ...]
     ) -> tuple[dict[str, Any], list[Array]]:
-        """Return the model's sites at a position, and the log Jacobian determinants of their transformations."""
+        """Return the model's sites at the position `theta`, and the log Jacobian determinants of their transforms."""
         values = self.layout.unflatten(theta)
         determinants: list[Array] = []
 
@@ -192,7 +194,7 @@ class NumpyroPosterior(AbstractPosterior):
     def log_likelihood(
         self, theta: Float[Array, " dim"], batch: tuple[Array | np.ndarray, ...]
     ) -> Float[Array, " batch"]:
-        """Return the log-likelihood of each row; if rows are not independent, that of all observations together."""
+        """Return the log-likelihood of each row; one value for all observations if rows are not independent."""
         if self.by_row:
             _, observed = self._densities(theta, batch)
             return sum(
@@ -206,7 +208,11 @@ class NumpyroPosterior(AbstractPosterior):
         return jax.vmap(total_density)(batch)
 
     def minibatch(self, size: int, *, replace: bool = True, key: PRNGKeyArray) -> Any:
-        """Draw `size` rows; raise a UsageError if the model's rows are not independent."""
+        """Draw `size` rows uniformly, with or without replacement.
+
+        Raises:
+            UsageError: if the model's rows are not independent.
+        """
         if not self.by_row:
             raise UsageError(
                 "the model's rows are not independent, so mini-batches are not possible; use a sampler that "
@@ -215,7 +221,7 @@ class NumpyroPosterior(AbstractPosterior):
         return super().minibatch(size, replace=replace, key=key)
 
     def _all_arguments(self) -> tuple[Array, ...]:
-        """Return the data arguments in their original shape."""
+        """Return the arguments that are data, in their original shape."""
         return tuple(jnp.asarray(leaf) if self.by_row else jnp.asarray(leaf)[0] for leaf in self.data)
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
@@ -243,12 +249,16 @@ def _natural(posterior: NumpyroPosterior, draws: Float[Array, "draw dim"]) -> di
 
 
 def is_observation(site: Mapping[str, Any]) -> bool:
-    """Whether a site is an observation. A `numpyro.factor` is not one; its terms belong to the prior."""
+    """Whether a site is an observation. A `numpyro.factor` is not an observation; its terms belong to the prior."""
     return site["type"] == "sample" and site["is_observed"] and not isinstance(site["fn"], Unit)
 
 
 def _check_sites(sites: Iterable[Mapping[str, Any]]) -> None:
-    """Check that no site would stay fixed at one value, and that every name can be a variable of the result file."""
+    """Check the sites of a model.
+
+    Raises:
+        UsageError: if a plate subsamples, if a parameter has no prior, or if a name is not possible in a result file.
+    """
     for site in sites:
         name = site["name"]
         if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
@@ -259,6 +269,6 @@ def _check_sites(sites: Iterable[Mapping[str, Any]]) -> None:
             raise UsageError(f"param {name} has no prior; make it a site, numpyro.sample({name!r}, ...)")
         if site["type"] in ("sample", "deterministic") and not _FILE_NAME.fullmatch(name):
             raise UsageError(
-                f"site {name!r}: a file cannot hold this name; use a name without / (handlers.scope takes "
-                "divider='_'), without a dot at the start, and other than chain and draw"
+                f"site {name!r}: a result file cannot contain this name; use a name without / (use divider='_' in "
+                "handlers.scope), without a dot at the start, and other than chain and draw"
             )

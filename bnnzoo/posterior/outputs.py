@@ -1,4 +1,4 @@
-"""Outputs of a network at given inputs, which are stored instead of the parameters if these are too many to store."""
+"""Outputs of a network at given inputs. They are stored if the network has too many parameters to store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bnnzoo.posterior.network import NetworkPosterior
 
 
 class Table(eqx.Module):
-    """A network whose inputs are row indices, and whose parameters are its outputs at those rows."""
+    """A network that looks up its outputs: an input is the index of a row, and the parameters are the outputs."""
 
     f: Float[Array, "row output"]
 
@@ -24,7 +24,7 @@ class Table(eqx.Module):
 
 
 class Outputs(eqx.Module):
-    """The values that are stored of a position: the network's outputs at given inputs, then all other parameters."""
+    """The values to store of a position: the network's outputs at `x`, then the parameters outside the network."""
 
     posterior: NetworkPosterior
     x: Shaped[Array | np.ndarray, "row ..."]
@@ -32,7 +32,7 @@ class Outputs(eqx.Module):
 
     @classmethod
     def at_inputs(cls, posterior: NetworkPosterior, x: Shaped[np.ndarray, "row ..."]) -> Outputs:
-        """Construct it for the posterior of a whole network (without data) and inputs that the model has arranged."""
+        """Construct the outputs for the posterior of a whole network and inputs `x` in the form that the model uses."""
         theta = jax.ShapeDtypeStruct((posterior.layout.dim,), posterior.dtype)
         shape = jax.eval_shape(lambda t: posterior.predictive(t, jnp.asarray(x))[1], theta).shape
         blocks = [Block("f", shape, 0)]
@@ -46,8 +46,8 @@ class Outputs(eqx.Module):
     ) -> Float[Array, " value"]:
         """Return the stored values of one position. If a `mode` is given, the network is linearised there."""
         theta_and_mode = theta if mode is None else jnp.concatenate([theta, mode])
-        # `predictive` expects the natural scale. It does not matter here: only the own parameters of the likelihood and
-        # the prior are transformed, and the outputs do not depend on them.
+        # `predictive` expects the natural scale. `theta` can be passed here, because only the own parameters of the
+        # likelihood and the prior have another scale, and the outputs do not depend on these parameters.
         outputs = self.posterior.predictive(theta_and_mode, jnp.asarray(self.x))[1]
         return jnp.concatenate([jnp.ravel(outputs), theta[self.posterior.layout.network.dim :]]).astype(theta.dtype)
 
@@ -66,6 +66,6 @@ class Outputs(eqx.Module):
         )
 
     def natural(self, draws: Float[np.ndarray, "*lead value"]) -> dict[str, np.ndarray]:
-        """Return values by name: `f` [..., row, output], and the other parameters on their natural scale."""
+        """Return stored values by name: `f` [..., row, output], and the other parameters on their natural scale."""
         values = self.layout.unflatten(draws)
         return values | {name: p.natural(values[name]) for name, p in self.posterior.own_parameters().items()}

@@ -16,18 +16,18 @@ from jaxtyping import Array, Float, Int, PyTree
 DATA_AXIS = "data"
 """Mesh axis along which rows are split."""
 _BLOCK_ELEMENTS = 2**21
-"""Largest number of elements of an intermediate array of one block; it bounds the memory of a pass."""
+"""Largest number of elements of an intermediate array in one block of rows. It bounds the memory of a pass."""
 _PROBE_ROWS = 509
 """Number of rows with which a function is traced to find its largest intermediate array.
 
-It is a prime, so that it is unlikely to be the width of a layer.
+It is a prime number, so that an axis of this length is an axis of rows, and hardly the width of a layer.
 """
 
 
 def over_blocks(
     data: PyTree, num_data: int, function: Callable[[PyTree], Float[Array, "batch *value"]]
 ) -> Float[Array, "num_data *value"]:
-    """Return the values of a function of a batch at the first `num_data` rows, computed block by block."""
+    """Apply a function of a batch to the first `num_data` rows, block by block, and return its values for every row."""
     size, shards = max(64, _BLOCK_ELEMENTS // _widest(data, function)), _shards(data)
     if shards == 1:
         return _each(jax.tree.map(lambda a: jnp.asarray(a)[:num_data], data), size, function)
@@ -42,10 +42,10 @@ def values_and_gradient(
     function: Callable[[Float[Array, " dim"], PyTree], Float[Array, " batch"]],
     theta: Float[Array, " dim"],
 ) -> tuple[Float[Array, " num_data"], Float[Array, " dim"]]:
-    """Return the values of a function at all data, and the gradient of their sum by theta, from one pass.
+    """Return the values of a function at all data, and the gradient of their sum with respect to theta, in one pass.
 
     The derivative of `over_blocks` would compute every block again. Here the gradient of each block is computed
-    together with its values.
+    together with the values of the block.
     """
     if _shards(data) > 1:
         values, pull_back = jax.vjp(lambda t: over_blocks(data, num_data, lambda batch: function(t, batch)), theta)
@@ -88,8 +88,8 @@ def sum_over_blocks(
 ) -> PyTree[Array]:
     """Split the first `num_data` rows into blocks of `size` rows and return the sum of `function(batch, weights)`.
 
-    The last block may overlap the previous block. In the last block, rows of the overlap have weight 0; all other
-    weights are 1. `add` combines the values of two blocks. Zeros must be its neutral element.
+    The last block may overlap the previous block. In the last block, rows of the overlap have weight 0. All other
+    weights are 1. The function `add` combines the values of two blocks. Values of zeros must not change the result.
     """
     shards = _shards(data)
     if shards == 1:
@@ -107,7 +107,7 @@ def sum_over_blocks(
 
 
 def _widest(data: PyTree, function: Callable[[PyTree], Array]) -> int:
-    """Return the number of elements per row of the largest array: inputs, or an intermediate value of the function."""
+    """Return the number of elements per row of the largest array: an input, or an intermediate value of `function`."""
 
     def largest_size(jaxpr: Any) -> int:
         avals = [var.aval for equation in jaxpr.eqns for var in equation.outvars]
@@ -120,13 +120,13 @@ def _widest(data: PyTree, function: Callable[[PyTree], Array]) -> int:
 
 
 def _shards(data: PyTree) -> int:
-    """Return the number of devices of the mesh over which the rows are split; 1 if they cannot be split evenly."""
+    """Return the number of devices over which the mesh splits the rows; 1 if they cannot be split evenly."""
     shards = jax.sharding.get_abstract_mesh().shape.get(DATA_AXIS, 1)
     return shards if jax.tree.leaves(data)[0].shape[0] % shards == 0 else 1
 
 
 def _fold_by_device(data: PyTree, shards: int) -> PyTree:
-    """Return the rows by device, `[shard, row, ...]`. Operations along `shard` then need no communication."""
+    """Return the rows by device, `[shard, row, ...]`. An operation on each shard then needs no communication."""
 
     def fold(leaf: Array) -> Array:
         # Do not use -1 in the shape: JAX cannot compute it for the inputs of a density, which have no columns.
@@ -165,7 +165,7 @@ def _sum_rows(
     function: Callable[[PyTree, Float[Array, " batch"]], PyTree[Array]],
     add: Callable[[PyTree[Array], PyTree[Array]], PyTree[Array]],
 ) -> PyTree[Array]:
-    """Return the sum over `length` rows. The first has the global index `first`; from `num_data` on is padding."""
+    """Return the sum over `length` rows, of global indices `first` and above; rows from `num_data` on are padding."""
     size = min(length, max(1, size))
 
     def block(i: Int[Array, ""] | int) -> PyTree[Array]:

@@ -1,4 +1,4 @@
-"""Random indices of a mini-batch, with and without replacement, inside jit, at a cost per index."""
+"""Random indices of a mini-batch, with and without replacement. The cost depends on the number of indices drawn."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
 _SORT_BELOW = 64
-"""Largest total for which random bits are sorted, exact to 2^-32. A Feistel network needs a few bits to be random."""
+"""Largest total for which the indices are sorted by random bits. A Feistel network on so few bits is not random."""
 _ROUNDS = 8
 
 
 def uniform_indices(size: int, total: int, *, key: PRNGKeyArray) -> Int[Array, " size"]:
     """Draw `size` independent uniform indices out of `0..total-1`, uniform to one part in 2^32 / total.
 
-    Uses the high word of a 32 x 32 bit product (Lemire 2019), at a quarter of the cost of `jax.random.randint`.
+    An index is the high word of a 32 x 32 bit product (Lemire 2019), at a quarter of the cost of `jax.random.randint`.
     """
     return integers_below(total, size, key=key).astype(jnp.int32)
 
@@ -34,9 +34,9 @@ def distinct_indices(
 ) -> Int[Array, " size"]:
     """Draw `size` different indices out of `0..total-1`, uniformly and in random order.
 
-    They are the entries from `start` on of the permutation that the key determines. For a large `total` a keyed Feistel
-    network permutes `0..2^bits-1`, and values beyond `total` follow their cycle (Black and Rogaway 2002). The cost
-    depends on `size`, not on `total`.
+    The key determines a permutation of `0..total-1`. The result is the part of the permutation that begins at position
+    `start`. For a large `total`, a Feistel network with this key permutes `0..2^bits-1`. It is applied again to a value
+    until the value is below `total` (Black and Rogaway 2002). The cost depends on `size`, not on `total`.
 
     Raises:
         ValueError: if `size` exceeds `total`.

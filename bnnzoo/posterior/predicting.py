@@ -1,4 +1,4 @@
-"""The interface that predictions need from a model: the distribution of a target, given its inputs and a draw."""
+"""The interface of models for predictions: the distribution of a target, given the inputs of its row and a draw."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Task = Literal["regression", "classification"]
 
 @runtime_checkable
 class OutputDistribution(Protocol):
-    """The distribution of a target given the outputs of a network, for one draw. Every likelihood implements it."""
+    """The distribution of a target given the outputs of a network, for one draw. Every likelihood is an example."""
 
     def distribution(self, output: Shaped[Array, " output"]) -> dist.Distribution:
         """Return the distribution of one datum's target: event shape `[target]`, or `[]` for a label."""
@@ -36,16 +36,16 @@ class Predicting(Protocol):
 
     @property
     def layout(self) -> Layout:
-        """Blocks of a draw, in their order."""
+        """Names and places of the values in a flattened draw."""
         ...
 
     def predictive(
         self, natural: Float[Array, " dim"], x: Shaped[Array, "batch ..."]
     ) -> tuple[OutputDistribution, Shaped[Array, "batch output"]]:
-        """Return the target's distribution and the outputs for inputs `x`.
+        """Return two values: the distribution of a target given its outputs, and the outputs for the inputs `x`.
 
         Args:
-            natural: one flattened draw on its natural scale, [dim].
+            natural: a flattened draw on its natural scale, [dim].
             x: a batch of inputs.
         """
         ...

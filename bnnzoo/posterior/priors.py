@@ -1,6 +1,6 @@
-"""Priors of a network's parameters: of every sampled parameter, including biases.
+"""Priors of the sampled parameters of a network, including biases.
 
-The scales of a prior refer to the units that the network receives, such as standardised inputs.
+The scale of a prior refers to the units of the inputs that the network receives, such as standardised inputs.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class AbstractPrior(eqx.Module):
         """Return the univariate distribution of each parameter: batch shape `[]` (the same for all) or `[dim]`."""
 
     def parameters(self, layout: Layout) -> tuple[Parameter, ...]:
-        """Return the prior's own sampled parameters, given the network's blocks `layout`."""
+        """Return the sampled parameters of the prior itself, such as scales, given the network's blocks `layout`."""
         del layout
         return ()
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractPrior:
-        """Return the same prior with its sampled parameters set, on their natural scale."""
+        """Return the same prior with its sampled parameters set to `values`, which are on their natural scale."""
         del values
         return self
 
@@ -91,7 +91,8 @@ class ScaleMixture(AbstractPrior):
 class FanIn(AbstractPrior):
     """N(0, scale^2 / fan_in) for weights and N(0, scale^2) for biases.
 
-    The variance of a unit's input then does not depend on the width. Neal 1996, Bayesian Learning for Neural Networks,
+    Here fan_in is the number of inputs of the weight's unit. The variance of a unit's summed input then does not depend
+    on the width of the layer before it. Neal 1996, Bayesian Learning for Neural Networks,
     section 2.1.
     """
 

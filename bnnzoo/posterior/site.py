@@ -1,4 +1,4 @@
-"""The observed site of a NumPyro model: the distribution of a row's target, given the row's inputs and a draw."""
+"""The observed site of a NumPyro model (`numpyro.sample(..., obs=y)`), for predictions of a target from its row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bnnzoo.posterior.numpyro import NumpyroPosterior, is_observation
 from bnnzoo.posterior.predicting import Task
 
 _TRIED_ROWS = 50
-"""Largest number of rows at which the site's density is compared with the model's likelihood."""
+"""Largest number of rows at which the density of the site is compared with the likelihood of the model."""
 _LABELS = (dist.BernoulliLogits, dist.BernoulliProbs, dist.CategoricalLogits, dist.CategoricalProbs)
 
 
@@ -48,7 +48,7 @@ class Argument(NamedTuple):
         return tuple(f"{self.name}{i}" for i in range(self.size)) if self.shape else (self.name,)
 
     def of_row(self, row: Shaped[Array, "..."]) -> Shaped[Array, "1 ..."]:
-        """Return the argument for a model that is called with this row only."""
+        """Return the row as an argument for a model that is called with this row only."""
         return row.reshape(1, *self.shape).astype(jax.dtypes.canonicalize_dtype(self.dtype))
 
 
@@ -60,7 +60,7 @@ class Site(eqx.Module):
     """
 
     row: NumpyroPosterior
-    """Posterior given only one row. Its arguments are replaced by the inputs of the rows to be predicted."""
+    """Posterior given only one row. The inputs of a row to be predicted take the place of its arguments."""
     layout: Layout = eqx.field(static=True)
     """Layout of the latent sites on their natural scale, as the result file stores them."""
     name: str = eqx.field(static=True)
@@ -75,13 +75,13 @@ class Site(eqx.Module):
 
         Raises:
             UsageError: if the rows are not independent, if several sites are observed, if the observed values are not
-                one of the arguments, or if a row is not a label and has no mean or variance.
+                one of the arguments, or if a numeric target has no mean or variance.
         """
         if not posterior.by_row:
             raise UsageError(
-                "cannot predict single rows: the rows of the model are not independent, or are not its "
-                "arguments; write it as model(x, y), where row i of y depends on row i of x and on what all "
-                "rows share"
+                "cannot predict single rows: the rows of the model are not independent, or are not arguments of the "
+                "model; write it as model(x, y), where row i of y depends only on row i of x and on parameters that "
+                "all rows share"
             )
         theta = posterior.start(key=jax.random.key(0))
         sites, _ = posterior.sites_at(theta, posterior.all_rows())
@@ -113,7 +113,7 @@ class Site(eqx.Module):
     def predictive(
         self, natural: Float[Array, " dim"], x: Shaped[Array, "batch ..."]
     ) -> tuple[SiteDistribution, Shaped[Array, "batch ..."]]:
-        """Return the site given one flattened draw on its natural scale, and `x` itself as the outputs."""
+        """Return the distribution of the site, given a flattened draw on its natural scale, and `x` as the outputs."""
         return SiteDistribution(self, self.layout.unflatten(natural)), x
 
     def x(self, posterior: NumpyroPosterior) -> Shaped[np.ndarray, "num_data ..."]:
@@ -138,7 +138,7 @@ class Site(eqx.Module):
         return np.asarray(posterior.data[self.observed.number])
 
     def _check(self, posterior: NumpyroPosterior, theta: Float[Array, " dim"], values: dict[str, Array]) -> None:
-        """Compare the density of each row, computed alone, with its density when all rows are given.
+        """Compare the density of each row from a call with this row alone with the density from a call with all rows.
 
         Raises:
             UsageError: if the densities differ, if the model fails on one row, or if a numeric target has no mean or
@@ -163,7 +163,7 @@ class Site(eqx.Module):
         if single_densities is None or jnp.isnan(means).any():
             raise UsageError(
                 f"site {self.name}: its distribution must have a mean and a variance, because predictions "
-                "report both; use another one, such as StudentT with more than 2 degrees of freedom"
+                "report both; use another distribution, such as StudentT with more than 2 degrees of freedom"
             )
         joint_densities = posterior.log_likelihood(theta, posterior.take(jnp.asarray(checked_rows)))
         if not np.allclose(single_densities, joint_densities, rtol=1e-3, atol=1e-3):
@@ -182,7 +182,7 @@ class SiteDistribution(eqx.Module):
     """Values of the latent sites."""
 
     def distribution(self, output: Shaped[Array, "..."]) -> dist.Distribution:
-        """Return the distribution of one row's target: event shape `[target]`, or `[]` for a label."""
+        """Return the distribution of one row's target, with event shape `[target]`, or `[]` for a label."""
         row, flat_output, start = self.site.row, jnp.ravel(output), 0
         rows: list[Any] = list(row.data)
         for argument in self.site.inputs:
@@ -249,7 +249,7 @@ class _OneRow(dist.Distribution):
 
 
 def _arguments(posterior: NumpyroPosterior) -> list[Argument]:
-    """Return the arguments with a row for each datum, in the order of the posterior's `data`."""
+    """Return the arguments that have a row for each datum, in the order of the posterior's `data`."""
     placeholders = tuple(np.zeros(0) for _ in posterior.data)  # identified by `id`
     args, kwargs = posterior.arguments(placeholders)
     bound_arguments = inspect.signature(posterior.model).bind(*args, **kwargs).arguments
@@ -280,7 +280,7 @@ def _observed(site: Mapping[str, Any], arguments: list[Argument], posterior: Num
 
 
 def _num_classes(site: Mapping[str, Any], target: Argument) -> int:
-    """Return the number of classes of a site of labels; 0 for a numeric site.
+    """Return the number of classes if the site has labels; 0 if it is numeric.
 
     Raises:
         UsageError: if a row has several labels, or an array of numbers with more than one axis.

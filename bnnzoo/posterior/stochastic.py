@@ -32,7 +32,7 @@ def sampled_names(stochastic: str, network: PyTree, last: PyTree | None) -> froz
         last: the last layer, a module inside `network`. None means the module that contains the last parameter.
 
     Raises:
-        UsageError: if no parameter matches a pattern. The message does not say in which option or file it stands.
+        UsageError: if no parameter matches a pattern. The message does not name the option or file of the pattern.
     """
     leaves = named_leaves(network)
     selected: set[str] = set()
@@ -50,7 +50,7 @@ def sampled_names(stochastic: str, network: PyTree, last: PyTree | None) -> froz
 
 
 def last_names(network: PyTree, last: PyTree | None) -> set[str]:
-    """Return the names that the last layer's parameters have in the whole network."""
+    """Return the names, in the whole network, of the last layer's parameters."""
     if last is not None:
         last_ids = {id(leaf) for leaf in named_leaves(last).values()}
         return {name for name, leaf in named_leaves(network).items() if id(leaf) in last_ids}

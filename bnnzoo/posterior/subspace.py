@@ -1,4 +1,4 @@
-"""Networks whose parameters are restricted to an affine subspace, and the prior on this subspace."""
+"""Networks whose parameters are restricted to an affine subspace mode + basis z, and the prior of z."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bnnzoo.posterior.layout import Layout, network_layout
 from bnnzoo.posterior.priors import AbstractPrior
 
 _KINDS = {"identified": False, "linearised": True}
-"""Values of `--stochastic` that sample a subspace, each with whether the network is linearised at the mode."""
+"""Values of `--stochastic` that sample a subspace. The value is true if the network is linearised at the mode."""
 COORDINATES = "z"
 """Name of the sampled block."""
 
@@ -27,9 +27,9 @@ class SubspaceChoice(NamedTuple):
 
     kind: str
     tau: float | None
-    """Threshold of the curvature, relative to the curvature of the prior. Directions above it are sampled.
+    """Threshold of the posterior's curvature in a direction, relative to the curvature of the prior.
 
-    None means that the threshold is chosen automatically.
+    Directions above the threshold are sampled. None means that the threshold is chosen automatically.
     """
 
     @property
@@ -42,8 +42,7 @@ class SubspaceChoice(NamedTuple):
         """Return the subspace that `--stochastic` names, or None if it names parameters.
 
         Raises:
-            UsageError: if TAU is not a number of at least 0. The message does not say in which option or file it
-                stands.
+            UsageError: if TAU is not a number of at least 0. The message does not name the option or file with TAU.
         """
         kind, separator, text = (part.strip() for part in stochastic.partition(":"))
         if kind not in _KINDS:
@@ -70,9 +69,9 @@ class SubspaceNetwork(eqx.Module):
     mode: Float[Array, " parameter"]
     basis: Float[Array, "parameter direction"]
     centre: Float[Array, " dim"]
-    """Mode of the posterior in this subspace: z = 0, then the own parameters of the likelihood."""
+    """Mode of the posterior in this subspace: zeros for z, followed by the own parameters of the likelihood."""
     rest: PyTree
-    """The leaves of the network that are not parameters."""
+    """The leaves of the network that are not parameters, such as functions."""
     layout: Layout = eqx.field(static=True)
     tree: Any = eqx.field(static=True)
     is_linearised: bool = eqx.field(static=True)
@@ -81,7 +80,7 @@ class SubspaceNetwork(eqx.Module):
     def restrict(
         cls, network: PyTree, fixed: Mapping[str, Array | np.ndarray], *, num_own: int, is_linearised: bool
     ) -> SubspaceNetwork:
-        """Restrict a network to the subspace in `fixed`. If `fixed` is empty, use a placeholder with one direction.
+        """Restrict a network to the subspace in `fixed`. If `fixed` is empty, the subspace is a placeholder.
 
         Args:
             network: the whole network.
@@ -103,7 +102,7 @@ class SubspaceNetwork(eqx.Module):
         num_directions = arrays["basis"].shape[-1] if arrays["basis"].ndim else 0
         expected = [(layout.dim,), (layout.dim, num_directions), (num_directions + num_own,)]
         if [array.shape for array in arrays.values()] != expected:
-            raise DamagedError("the file is damaged: the subspace that was sampled does not fit the network")
+            raise DamagedError("the file is damaged: the sampled subspace does not fit the network")
         return cls(
             z=jnp.zeros(num_directions, dtype),
             **{name: jnp.asarray(array, dtype) for name, array in arrays.items()},
@@ -131,8 +130,9 @@ class SubspaceNetwork(eqx.Module):
 class InducedNormal(AbstractPrior):
     """The density of a normal prior on the subspace theta = mode + basis z, as a function of z.
 
-    The columns of the basis, divided by the standard deviations of the prior, must be orthogonal. The coordinates of z
-    are then independent: log p(mode + basis z) is the log density of N(mean, diag(scale^2)) at z, plus a constant.
+    If the columns of the basis are divided by the standard deviations of the prior, they must be orthogonal. Then the
+    coordinates of z are independent: log p(mode + basis z) is the log density of N(mean, diag(scale^2)) at z, plus a
+    constant.
     """
 
     mean: Float[np.ndarray, " direction"]

@@ -1,1 +1,4 @@
-"""The process of a command: signals, standard streams, clock, garbage collector. The modules load fast."""
+"""The process of a command: signals, standard streams, clock and garbage collector.
+
+The modules import only the standard library, so that they load fast.
+"""

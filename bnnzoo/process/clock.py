@@ -1,4 +1,4 @@
-"""The start time of a command, for the timings of its run. It is read before any slow import."""
+"""The start time of a command, for the timings of its run. The command sets it before it imports slow packages."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import time
 from pathlib import Path
 
 _MOST_SECONDS = 600.0
-"""Largest age of the process at which its start is the start of the command.
+"""Maximal time in seconds between the start of the process and the first line of the command.
 
-An older process has done other work before, so its time starts at the first line of the command.
+In a process that is older, other work was done before the command. Then the command starts with its first line.
 """
 _run_start: list[float] = []
 
 
 def set_run_start() -> None:
-    """Set the start time to the start of this process, or to now if the system does not report it.
+    """Set the start time of the command to the start of this process. It must be called in the first line of a command.
 
-    The first line of the command calls this function.
+    The start time is the current time if the system does not report the start of the process, or if this is too old.
     """
     start_time = current_time = time.perf_counter()
     with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
-        # Field 22 is the start time in clock ticks since boot. Field 2, in brackets, may contain spaces.
+        # Field 22 is the start time in clock ticks since boot. The text is split after field 2, which ends with a
+        # bracket, because this field can contain spaces.
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
         start_time = current_time - age if 0 <= age < _MOST_SECONDS else current_time
@@ -32,6 +33,6 @@ def set_run_start() -> None:
 def run_start() -> float:
     """Return the start time of the run, as a value of `time.perf_counter`.
 
-    For the first run of a command it is the start of the command. For later runs and in Python it is the current time.
+    The first run of a command starts with the command. Later runs, and runs from Python, start at the current time.
     """
     return _run_start.pop() if _run_start else time.perf_counter()

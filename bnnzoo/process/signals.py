@@ -1,8 +1,8 @@
 """SIGINT and SIGTERM end a command with one line and exit code 130 or 143, never with a traceback.
 
-A separate thread receives the signals, because imports, compilers and compiled code occupy the main thread for seconds,
-and an exception raised within them may be caught or replaced. Python's normal shutdown while device threads run has
-caused segmentation faults. The process therefore ends at once, unless a command has registered a receiver.
+A separate thread receives the signals. Imports, compilers and compiled code occupy the main thread for seconds, and an
+exception that is raised in them can be caught or replaced. Python's normal shutdown has caused segmentation faults if
+threads of a device were running. Therefore the process ends at once, unless a command has registered a receiver.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Receiver = Callable[[int], None]
 
 @cache
 def handle_signals() -> None:
-    """Handle both signals until the process ends. Repeated calls have no effect."""
+    """Handle SIGINT and SIGTERM until the process ends. Repeated calls have no effect."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     for number in SIGNALS:
@@ -34,13 +34,16 @@ def handle_signals() -> None:
 
 
 def are_signals_handled() -> bool:
-    """Whether this module handles the signals. If so, Ctrl-C does not raise KeyboardInterrupt."""
+    """Whether this module handles the signals, so that Ctrl-C does not raise KeyboardInterrupt."""
     return handle_signals.cache_info().currsize > 0
 
 
 @contextmanager
 def receive_signals(receiver: Receiver) -> Iterator[None]:
-    """Within the context, call `receiver` when a signal arrives that this module handles."""
+    """Within the context, call `receiver` when SIGINT or SIGTERM arrives, instead of ending the process.
+
+    `handle_signals` must have been called.
+    """
     _receivers.append(receiver)
     try:
         yield
@@ -59,7 +62,7 @@ def end_process(number: int, message: str = "stopped") -> None:
 
 
 def write_to_stderr(message: str) -> None:
-    """Write a line to stderr without its buffer, because the main thread may hold the lock of the buffer."""
+    """Write a line directly to stderr. The buffer of stderr is not used, because the main thread may have locked it."""
     prefix = b"\x1b[?25h\n" if os.isatty(2) else b""  # a progress bar hides the cursor
     with suppress(OSError):
         os.write(2, prefix + f"bnnzoo: {message}\n".encode())

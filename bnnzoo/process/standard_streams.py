@@ -14,8 +14,8 @@ from typing import Any
 def protect_standard_streams() -> None:
     """Replace stderr by a stream whose writes never fail. Repeated calls have no effect.
 
-    Streams that the parent process has closed are opened as the null device. Otherwise the next opened file, such as
-    that of a run, would get the file descriptor and receive all output.
+    Streams that the parent process has closed are opened as the null device. Otherwise the next file that is opened,
+    such as the file of a run, would get the file descriptor of the stream and receive its output.
     """
     for number in range(3):
         try:
@@ -30,21 +30,21 @@ def protect_standard_streams() -> None:
 
 
 def has_no_reader() -> bool:
-    """Whether the program that reads stdout has ended or closed it."""
+    """Whether the program that reads stdout has ended, or has closed its end of the pipe."""
     poll = select.poll()
     poll.register(_stdout[-1], 0)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 _stdout = [1]
-"""File descriptors of stdout. The last one is a copy of the original, which may be replaced after a broken pipe."""
+"""File descriptors of stdout. The last one is a copy, because descriptor 1 can be replaced after a broken pipe."""
 
 
 class _Lossy(io.FileIO):
-    """A file that drops data that cannot be written, for example on a full disk."""
+    """A file that discards data that cannot be written, for example because the disk is full."""
 
     def write(self, data: Any, /) -> int:
-        """Write the data or drop them; return the number of bytes."""
+        """Write the data and return the number of bytes. If the data cannot be written, discard them."""
         try:
             return super().write(data) or 0
         except OSError:

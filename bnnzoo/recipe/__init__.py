@@ -1,4 +1,7 @@
-"""Recipes: options and recipe files are merged into one recipe, which stays text until it runs."""
+"""Recipes: the settings of a run, which are merged from options and recipe files.
+
+The settings of a model, sampler, likelihood or prior stay raw values. `build` makes the objects from them.
+"""
 
 from bnnzoo.recipe.fields import Field, TargetUnits, fields_of
 from bnnzoo.recipe.layers import Layer, Value, read_layer

@@ -22,6 +22,6 @@ def seconds(text: str) -> float:
 
 
 def text(seconds: float) -> str:
-    """Return a duration rounded up to whole seconds, minutes or hours: `90s`, `8m`, `3h`."""
+    """Return the text of a duration, rounded up to whole seconds, minutes or hours, such as `90s`, `8m` and `3h`."""
     unit = next((unit for unit in ("s", "m") if seconds <= 90 * _SECONDS[unit]), "h")
     return f"{math.ceil(seconds / _SECONDS[unit])}{unit}"

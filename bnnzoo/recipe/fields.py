@@ -22,9 +22,9 @@ REQUIRED = dataclasses.MISSING
 
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
 _MOST_WHOLE = 2**53
-"""Limit for integers. A larger number is a typing error, and float64 cannot distinguish it from its neighbours."""
+"""Limit for integers. A larger number is a typing error, and float64 cannot distinguish it from adjacent integers."""
 _SMALLEST, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
-"""Smallest and largest positive normal number of single precision. XLA replaces smaller numbers by zero."""
+"""Smallest and largest positive normal number of single precision. XLA replaces smaller positive numbers by zero."""
 _COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], bool], str]] = {
     Gt: (">", operator.gt, "gt"),
     Ge: (">=", operator.ge, "ge"),
@@ -38,8 +38,8 @@ _TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no
 class TargetUnits:
     """Marker for a likelihood field in the units of the target: `Annotated[float, TargetUnits()]`.
 
-    With `--units data` the value of the field is divided by the standard deviation of each target. With several targets
-    the value becomes an array [target].
+    With `--units data`, the value of the field is divided by the standard deviation of each target. If there are
+    several targets, the value becomes an array [target].
     """
 
 
@@ -57,7 +57,7 @@ class Field(NamedTuple):
 
     @property
     def default_text(self) -> str:
-        """The default as the user types it on the command line; "" if there is none."""
+        """The default in the form that the command line accepts; "" if there is no default."""
         if self.default is REQUIRED or self.default is None:
             return ""
         if isinstance(self.default, bool):
@@ -68,7 +68,15 @@ class Field(NamedTuple):
 
 
 class Accepts(NamedTuple):
-    """The values that a field accepts, among those that can be written in a recipe or on the command line."""
+    """The values that a field accepts. Only values that can be written in a recipe or on the command line are included.
+
+    Attributes:
+        scalars: the accepted types of single values, in the order in which conversion tries them.
+        choices: the accepted words or other single values.
+        items: the accepted entries if the field is a list, otherwise None.
+        nullable: whether None is accepted.
+        bounds: the bounds of numbers, such as `Gt(0)`.
+    """
 
     scalars: tuple[type, ...]
     choices: tuple[Any, ...]
@@ -78,7 +86,7 @@ class Accepts(NamedTuple):
 
     @property
     def type(self) -> str:
-        """Type of the values in words, such as "int|auto"; "text" if no type or choice can be written as text."""
+        """Type of the values in words, such as "int|auto"; "text" if there is neither a type nor a choice."""
         names = [kind.__name__ for kind in self.scalars]
         if self.items:
             names.append(f"{self.items.type},...")
@@ -92,14 +100,14 @@ class Accepts(NamedTuple):
 
     @property
     def allowed(self) -> str:
-        """Bounds and choices: "> 0, <= 1", "a | b", or "" for any value of the type."""
+        """Bounds and choices, such as "> 0, <= 1" or "a | b"; "" if every value of the type is accepted."""
         inner = self.items.limits if self.items else []
         parts = [", ".join([*self.limits, *inner])] if self.limits or inner else []
         return " | ".join([*parts, *map(str, self.choices)])
 
     @property
     def description(self) -> str:
-        """Description of the valid values, such as "a number > 0". In messages it follows "must be"."""
+        """Description of the valid values, such as "a number > 0", for messages of the form "must be a number > 0"."""
         ways = [" ".join([_WORDS[kind], *filter(None, [" and ".join(self.limits)])]) for kind in self.scalars]
         if self.items:
             ways.append(f"a list; each entry {self.items.description}")
@@ -111,7 +119,7 @@ class Accepts(NamedTuple):
         """Convert `raw` (text, or a Python value) to a value of the field.
 
         Raises:
-            ValueError: if the value is invalid; the message says what the value must be.
+            ValueError: if the value is invalid. The message describes the valid values.
         """
         if hasattr(raw, "item") and getattr(raw, "ndim", None) == 0:
             raw = raw.item()
@@ -159,7 +167,7 @@ class Accepts(NamedTuple):
 
 
 def fields_of(cls: type) -> list[Field]:
-    """Return the options of a dataclass: the fields of its constructor that do not start with `_`.
+    """Return the options of a dataclass: the arguments of its constructor whose names do not start with `_`.
 
     Raises:
         BnnzooError: if the annotations cannot be read, or if a field has the name `name`.
@@ -188,7 +196,7 @@ def fields_of(cls: type) -> list[Field]:
 
 
 def accepts_of(annotation: Any) -> Accepts:
-    """Return the values that an annotation allows. Array types in a union are ignored: text cannot express arrays."""
+    """Return the values that an annotation allows. Array types in a union are ignored, because text is not an array."""
     scalars: list[type] = []
     choices: list[Any] = []
     bounds: list[Any] = []
@@ -217,7 +225,7 @@ def accepts_of(annotation: Any) -> Accepts:
             scalars.append(kind)
     if items:
         items, bounds = items._replace(bounds=(*items.bounds, *bounds)), []
-    # The text "7" is tried as an integer first, then as a number, and last as text.
+    # The text "7" is converted to an integer if the field accepts integers, otherwise to a number, otherwise to text.
     order = [kind for kind in (bool, int, float, str) if kind in scalars]
     return Accepts(tuple(order), tuple(choices), items, nullable, tuple(bounds))
 
@@ -228,7 +236,7 @@ def _holds(bound: Any, value: Any) -> bool:
 
 
 def _to_single_precision(value: float) -> float:
-    """Return the number in single precision, as samplers and likelihoods store it.
+    """Return the number rounded to single precision, in which samplers and likelihoods store it.
 
     Raises:
         ValueError: if the number is too large or too small for single precision.
@@ -239,14 +247,14 @@ def _to_single_precision(value: float) -> float:
 
 
 def _scalar(kind: type, raw: str | int | float) -> Any:
-    """Return `raw` as a value of the type `kind`, or None if it is not one. Booleans do not count as numbers."""
+    """Return `raw` as a value of the type `kind`, or None if it has another type. A boolean is not a number."""
     if kind is bool:
         return raw if isinstance(raw, bool) else _TRUTHS.get(raw.strip().lower()) if isinstance(raw, str) else None
     if isinstance(raw, bool):
         return None
     if kind is str:
-        return getattr(raw, "text", None) or str(raw)  # the text of the file, so that 1.10 and 007 stay as written
-    # Python also reads 1_0 and the digits of other scripts as numbers. A recipe must not contain them.
+        return getattr(raw, "text", None) or str(raw)  # the spelling in the file, so that 1.10 and 007 are unchanged
+    # Python also converts 1_0 and the digits of other scripts to numbers. In a recipe such numbers are errors.
     if isinstance(raw, str) and ("_" in raw or not raw.isascii()):
         return None
     try:
@@ -261,7 +269,7 @@ def _scalar(kind: type, raw: str | int | float) -> Any:
 
 
 def _split_items(raw: Any, items: Accepts) -> list[Any]:
-    """Return the entries of a list value. Text is split at commas, unless the entries are texts themselves."""
+    """Return the entries of a list. Text is split at commas, unless the field accepts entries of text."""
     if isinstance(raw, list | tuple):
         return list(raw)
     if isinstance(raw, str) and str not in items.scalars:

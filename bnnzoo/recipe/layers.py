@@ -1,4 +1,4 @@
-"""Layers: the settings of one source, which is a recipe file, a shipped recipe, or the options of a command."""
+"""Layers. A layer contains the settings of one source: a recipe file, a shipped recipe, or the options of a command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bnnzoo.recipe.shipped_files import shipped
 
 
 class Value(NamedTuple):
-    """A raw value and the place where it was written."""
+    """A raw value, and the place (file and line, or option) at which the user wrote it."""
 
     raw: Any
     where: str
@@ -25,7 +25,7 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True)
 class PartLayer:
-    """The name and the fields that one source gives for a part."""
+    """The settings of one source for a part (model, sampler, likelihood or prior): its name and its fields."""
 
     name: Value | None = None
     fields: Mapping[str, Value] = field(default_factory=dict)
@@ -33,7 +33,11 @@ class PartLayer:
 
 @dataclass(frozen=True)
 class Layer:
-    """The settings of one source (a file or the options). `resolve` reports the `problems` of all layers together."""
+    """The settings of one source, and the problems that were found in this source.
+
+    `run` contains the settings that do not belong to a part, such as the number of chains. `resolve` reports the
+    problems of all layers together.
+    """
 
     source: str
     run: Mapping[str, Value] = field(default_factory=dict)
@@ -42,17 +46,21 @@ class Layer:
     requires: tuple[str, ...] = ()
     """The names of the packages that the recipe needs for its parts."""
     example: Layer | None = None
-    """The settings of the section `example`. They apply only to the data of the example."""
+    """The settings of the section `example`. They apply only if the run uses the data of the example."""
     sweep: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
-    """For each option that varies between runs: its values. `resolve` makes a single recipe, so it reports a layer with
-    such options as a problem."""
+    """The values of each option that varies between runs. A sweep defines several runs, but `resolve` returns the
+    recipe of one run. Therefore `resolve` reports a sweep as a problem."""
 
 
 def read_layer(source: str | Path) -> Layer:
-    """Read the layer of a recipe file, of a pipe, or of a shipped recipe, which has a name such as `tutorial`.
+    """Return the layer of a recipe file, of a pipe, or of a shipped recipe.
+
+    Args:
+        source: the path of a file or a pipe, or the name of a shipped recipe, such as `tutorial`.
 
     Raises:
-        UsageError: if the source cannot be read. Problems of single settings are in `problems` of the layer instead.
+        UsageError: if the source cannot be read. A problem of a single setting raises no error. It is in the `problems`
+            of the layer.
     """
     path = Path(source)
     looks_like_a_file = isinstance(source, Path) or path.suffix in (".yaml", ".yml") or len(path.parts) > 1
@@ -68,7 +76,7 @@ def read_layer(source: str | Path) -> Layer:
 
 
 def option_layer(model: str | None, sampler: str | None, options: Mapping[str, Any]) -> Layer:
-    """Return the layer of a command's options."""
+    """Return the layer of the options of a command."""
     run: dict[str, Value] = {}
     names: dict[str, str | None] = {"model": model, "sampler": sampler}
     part_fields: dict[str, dict[str, Value]] = {kind: {} for kind in PARTS}
@@ -142,7 +150,7 @@ def layer_of(root: yaml.Node, source: str) -> Layer:
 
 
 def _file_part(kind: str, node: yaml.Node, problems: list[str]) -> PartLayer:
-    """Read a part: `sampler: penalty`, or `sampler: {name: penalty, step_size: 1e-3}`."""
+    """Return the settings of a part, such as `sampler: penalty` or `sampler: {name: penalty, step_size: 1e-3}`."""
     if isinstance(node.value, str):
         return PartLayer(Value(node.value.casefold(), node.where))
     if not isinstance(node.value, dict):
@@ -162,7 +170,7 @@ def _file_part(kind: str, node: yaml.Node, problems: list[str]) -> PartLayer:
 
 
 def _sweep(node: yaml.Node, problems: list[str]) -> dict[str, tuple[Value, ...]]:
-    """Read a sweep: `sweep: {sampler.step_size: [1e-4, 1e-3], seed: [0, 1]}`."""
+    """Return the options of a sweep, such as `sweep: {sampler.step_size: [1e-4, 1e-3], seed: [0, 1]}`."""
     values_by_option: dict[str, tuple[Value, ...]] = {}
     if not isinstance(node.value, dict):
         problems.append(f"{node.key_where}: sweep: must be a mapping of options to lists of values")
@@ -180,7 +188,10 @@ def _sweep(node: yaml.Node, problems: list[str]) -> dict[str, tuple[Value, ...]]
 
 
 def _plain(node: yaml.Node, path: str, problems: list[str]) -> Value:
-    """Return a scalar or a flat list. For a mapping or a nested list, add a line to `problems`."""
+    """Return a scalar or a flat list. For a mapping or a nested list, add a line to `problems` and return None.
+
+    In both cases the result is a `Value` with the place of the setting.
+    """
     if isinstance(node.value, list):
         if not any(isinstance(item.value, list | dict) for item in node.value):
             return Value([item.value for item in node.value], node.key_where)

@@ -1,4 +1,4 @@
-"""Meshes of devices as the user types them: chains=2,data=4."""
+"""Meshes of devices, which the user types as `chains=2,data=4`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ _AXIS = re.compile(r"(chains|data)=([1-9]\d{0,5})", re.ASCII)
 
 
 class Axes(NamedTuple):
-    """The number of groups of devices, which share the chains, and of devices per group, which share the rows."""
+    """The two sizes of a mesh of devices.
+
+    `chains` is the number of groups of devices. The chains are distributed over the groups. `data` is the number of
+    devices in a group. The rows of the data are distributed over these devices.
+    """
 
     chains: int = 1
     data: int = 1
 
 
 def axes(text: str) -> Axes:
-    """Return the axes of a text such as `chains=2,data=4`; a missing axis is 1.
+    """Return the sizes in a text such as `chains=2,data=4`. A size that the text does not contain is 1.
 
     Raises:
         ValueError: if the text has another form.

@@ -1,4 +1,7 @@
-"""Construction of parts from raw values. Each problem is one line with the place, the field and the valid values."""
+"""Construction of parts (model, sampler, likelihood, prior) from raw values.
+
+An error message has one line for each problem, with the place, the field and the valid values.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,13 @@ from bnnzoo.suggestions import near_names
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a recipe: its name in the zoo, its raw fields, and the place of each field.
+    """A part of a recipe: its name, its raw fields, and the place of each field.
 
     Attributes:
-        name: the name in the zoo. It is "" if only fields were given; the fields then apply to the default part.
+        name: the name under which the part is registered, such as `mlp`. If the user gave only fields, it is "", and
+            the fields apply to the default part.
         fields: the raw value of each field.
-        where: the place of each field, such as "mdn.yaml:3:5" or "--model.hidden".
+        where: the place at which the user wrote each field, such as "mdn.yaml:3:5" or "--model.hidden".
     """
 
     name: str
@@ -32,7 +36,7 @@ def build(cls: type, part: Part, prefix: str) -> Any:
     """Return an instance of `cls` with the validated fields of `part`.
 
     Raises:
-        UsageError: with one line for each problem: place, field and valid values.
+        UsageError: if a field is unknown, missing or invalid. The message has one line for each problem.
     """
     values, problems = validate(fields_of(cls), part, prefix)
     if problems:
@@ -50,7 +54,7 @@ def build_all(requests: Iterable[tuple[type, Part, str]]) -> list[Any]:
         requests: for each part, its class, its raw values, and the prefix of its fields in messages, such as `model`.
 
     Raises:
-        UsageError: with one line for each problem.
+        UsageError: if a part has problems. The message has one line for each problem.
     """
     built: list[Any] = []
     problems: list[str] = []
@@ -65,7 +69,7 @@ def build_all(requests: Iterable[tuple[type, Part, str]]) -> list[Any]:
 
 
 def validate(fields: list[Field], part: Part, prefix: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the converted values of a part, and a line for each problem."""
+    """Return the converted values of the fields of a part, and a line of text for each problem."""
     field_by_name = {field.name: field for field in fields}
     values: dict[str, Any] = {}
     problems: list[str] = []
@@ -85,7 +89,7 @@ def validate(fields: list[Field], part: Part, prefix: str) -> tuple[dict[str, An
 
 
 def unknown_key_message(name: str, known_names: Iterable[str]) -> str:
-    """Return the message for an unknown key. It proposes a similar name or, if there is none, lists all names."""
+    """Return the message for an unknown key. It proposes a similar name. If no name is similar, it lists all names."""
     known_names = list(known_names)
     for similar in near_names(name, known_names, 1):
         return f"unknown key; did you mean {similar!r}?"
@@ -95,7 +99,7 @@ def unknown_key_message(name: str, known_names: Iterable[str]) -> str:
 
 
 def part_from_object(name: str, part: Any) -> Part:
-    """Convert an existing part to a `Part` with every field in the form of a recipe."""
+    """Return the `Part` of an existing object, such as a sampler, with the values of all its fields."""
     return Part(
         name,
         {field_written.name: plain(getattr(part, field_written.name)) for field_written in fields_of(type(part))},
@@ -104,9 +108,9 @@ def part_from_object(name: str, part: Any) -> Part:
 
 
 def plain(value: Any) -> Any:
-    """Return the value of a field in the form of a recipe."""
+    """Return the value of a field in the form in which recipes store it: a tuple as a list, a number as a float."""
     if isinstance(value, Real) and not isinstance(value, Integral):
-        return float(str(value))  # the shortest decimal number of a float32, without further float64 digits
+        return float(str(value))  # 0.1 of the type float32 becomes 0.1, not 0.10000000149
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -119,7 +123,10 @@ def _with_place(part: Part, prefix: str, name: str, text: str) -> str:
 
 
 def _name_field(message: str, part: Part, prefix: str) -> str:
-    """Return a constructor's error message with the place of the field or, if it starts with no field, of the part."""
+    """Return an error message of a constructor with the place of the field with which the message begins.
+
+    If the message does not begin with the name of a field, it gets the name of the part.
+    """
     name, colon, text = message.partition(":")
     if colon and name in part.fields:
         return _with_place(part, prefix, name, text.strip())

@@ -1,8 +1,9 @@
-"""Merging of options, recipe files and the zoo's own recipes into one `Recipe`.
+"""Merging of options, recipe files and shipped recipes into one `Recipe`.
 
-The order of precedence is, highest first: options, later `--config` files, earlier `--config` files, the shipped recipe
-of the model and the sampler together, that of the sampler, that of the model, and the defaults. The fields of the parts
-are not validated here. `build` validates them later, because validation imports the class of the part.
+The order of precedence, highest first, is: options, later `--config` files, earlier `--config` files, the shipped
+recipe for the model and the sampler together, the shipped recipe for the sampler, the shipped recipe for the model,
+defaults. The fields of the parts are not validated here. `build` validates them later, because validation imports the
+class of the part.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bnnzoo.recipe.shipped_files import find_entry, recipes_of, shipped
 
 BUDGET = "2m"
 _SHORT_BUDGET_SECONDS = 10.0
-"""Minimal budget in seconds for testing convergence during a run."""
+"""Minimal budget in seconds for which convergence is tested during a run by default."""
 
 
 def resolve(
@@ -34,24 +35,24 @@ def resolve(
     in_memory: bool = False,
     complete: bool = False,
 ) -> Recipe:
-    """Merge names, config layers (earlier first) and options into one recipe.
+    """Merge names, recipe files, shipped recipes and options into one recipe.
 
     Args:
         model: the name of the model, or None.
         sampler: the name of the sampler, or None.
-        layers: the config layers, earlier first.
-        options: maps a run key ("chains"), a part ("likelihood") or a part's field ("sampler.step_size") to a raw
-            value, or to a `Value` with its place; None means not given.
-        in_memory: whether the data are in memory. If so, the shipped example does not apply.
-        complete: whether the layers contain all settings, as in a run's file. If so, no shipped recipe is added.
+        layers: the layers of the recipe files, in order of increasing precedence.
+        options: a raw value, or a `Value` with its place, for each option. A key is a setting of the run ("chains"), a
+            part ("likelihood"), or a field of a part ("sampler.step_size"). An option with the value None is ignored.
+        in_memory: whether the data are in memory. If so, no `example` section of a recipe applies.
+        complete: whether the layers contain all settings, as the file of a run does. If so, no shipped recipe is added.
 
     Raises:
-        UsageError: with one line for each problem.
+        UsageError: if the settings have problems. The message has one line for each problem.
     """
     user = [*layers, option_layer(model, sampler, options or {})]
     parts, merged = _merge(user, in_memory, complete)
-    # A problem can occur twice. The user may name a shipped recipe that `_merge` adds too, and a recipe contains the
-    # problems of its example.
+    # The same problem can occur twice, for two reasons. The user may name a shipped recipe that `_merge` adds too, and
+    # the problems of a recipe include the problems of its example.
     problems = list(dict.fromkeys(problem for layer in merged for problem in layer.problems))
     swept_sources = [layer.source for layer in merged if layer.sweep]
     problems += [f"{source}: sweep: defines several runs; use bnnzoo zoo run {source}" for source in swept_sources]
@@ -101,16 +102,16 @@ def part_names(
     layers: Iterable[Layer] = (),
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
-    """Return the name of each part that `resolve` would choose; "" if no name is given. Nothing is checked."""
+    """Return the name of each part after merging, or "" if no name is given. The settings are not checked."""
     parts, _ = _merge([*layers, option_layer(model, sampler, options or {})])
     return {kind: part.name for kind, part in parts.items()}
 
 
 def recipe_from(text: str, source: str = "recipe") -> Recipe:
-    """Return the recipe that a run's file stores as text in its attribute `recipe`.
+    """Return the recipe of a text from the attribute `recipe` of a run's file.
 
     Raises:
-        UsageError: if the text is invalid. The message is one line, because the user does not edit this text.
+        UsageError: if the text is invalid. The message has only one line, because users do not edit this text.
     """
     try:
         return resolve(None, None, [layer_of(yaml.parse(text, source), source)], complete=True)
@@ -119,7 +120,7 @@ def recipe_from(text: str, source: str = "recipe") -> Recipe:
 
 
 def broken_recipes() -> list[str]:
-    """Return the problems of the shipped recipes, one line each with file and line."""
+    """Return a line of text, with file and line number, for each problem of the shipped recipes."""
     problems: list[str] = []
     for name in registry.entries(registry.RECIPES):
         try:
@@ -131,13 +132,14 @@ def broken_recipes() -> list[str]:
 
 
 def _add_budget(values: dict[str, Any], run_part: Part, *, own_data: bool) -> list[str]:
-    """Add a time budget if the data are the user's own, and `warmup`, `draws` and `budget` are not given.
+    """Add the default budget to `values` if the data are the user's own.
 
-    The number of draws that such data need is unknown, but a time limit is easy to choose. If there is a budget,
-    `until` gets a default too.
+    No budget is added if the user set `warmup`, `draws` or `budget`. A budget is the default because the number of
+    draws that such data need is unknown, but a time limit is easy to choose. If there is a budget, `until` gets a
+    default too.
 
     Returns:
-        One line that reports the problem if `until` is "budget" and there is no budget; otherwise no line.
+        The lines of the problems. There is one problem if `until` is "budget" and there is no budget.
     """
     if own_data and not {"warmup", "draws", "budget"} & set(run_part.fields):
         values["budget"] = BUDGET
@@ -149,14 +151,14 @@ def _add_budget(values: dict[str, Any], run_part: Part, *, own_data: bool) -> li
 
 
 def _is_short(budget: str) -> bool:
-    """Whether a budget is so short that convergence tests (about a second each) would take more time than they save."""
-    with contextlib.suppress(ValueError):  # the field itself reports an invalid text
+    """Whether convergence tests, of about a second each, would take more time than they save."""
+    with contextlib.suppress(ValueError):  # an invalid text is reported later, by `resolve`
         return duration.seconds(budget) < _SHORT_BUDGET_SECONDS
     return False
 
 
 def _missing_parts(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
-    """Return a line for each part that is not registered, if a recipe requires packages that are not installed."""
+    """Return a line of text for each unknown part, if a recipe requires packages that are not installed."""
     required_packages = dict.fromkeys(package for layer in layers for package in layer.requires)
     if not required_packages:
         return []
@@ -172,8 +174,9 @@ def _missing_parts(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
 def _merge(user: list[Layer], in_memory: bool = False, complete: bool = False) -> tuple[dict[str, Part], list[Layer]]:
     """Return the merged parts, and all layers in order of increasing precedence.
 
-    An example applies only if the run uses the data of the example. These are the data that the example names. If it
-    names none, they are the data of the last example before it that names data.
+    The settings of an example are included only if the run uses the data of the example. These are the data that the
+    example names. If the example does not name data, they are the data of the nearest example of lower precedence that
+    names data.
     """
     user_names = {kind: _last_name(kind, user) for kind in PARTS}
     paths = [] if complete else recipes_of(user_names["model"], user_names["sampler"])
@@ -198,7 +201,10 @@ def _last_name(kind: str, layers: list[Layer]) -> str:
 
 
 def _without_overridden_fields(layer: Layer, named: Mapping[str, str]) -> Layer:
-    """Return a shipped recipe without fields of its default likelihood or prior, if the user names that part."""
+    """Return a shipped recipe without its fields of the likelihood or the prior if the user names this part.
+
+    The fields are kept if the recipe itself names the part.
+    """
     overridden = [
         kind_named
         for kind_named in ("likelihood", "prior")
@@ -228,5 +234,5 @@ def _part(name: str, fields: Mapping[str, Value]) -> Part:
 
 
 def _same(kind: str, first: str, second: str) -> bool:
-    """Whether two names mean the same part: `bnnzoo:mlp` is `mlp`."""
+    """Whether two names mean the same part, such as `bnnzoo:mlp` and `mlp`."""
     return first == second or (find_entry(f"{kind}s", first) or first) == (find_entry(f"{kind}s", second) or second)

@@ -18,7 +18,7 @@ PARTS = ("model", "sampler", "likelihood", "prior")
 
 @dataclass(frozen=True)
 class Recipe:
-    """All settings of a run, as requested."""
+    """All settings of a run. The parts (model, sampler, likelihood, prior) have raw fields, see `Part`."""
 
     model: Part
     sampler: Part
@@ -136,7 +136,7 @@ class Recipe:
     precision: Annotated[Literal["float32", "float64"], Doc("floating-point precision")] = "float32"
 
     where: dict[str, str] = field(default_factory=dict)
-    """The place where each run key was written, for messages."""
+    """For messages, the place at which the user wrote each setting that does not belong to a part."""
 
     @property
     def trains_start(self) -> bool:
@@ -145,11 +145,14 @@ class Recipe:
 
 
 RUN_FIELDS: dict[str, Field] = {f.name: f for f in fields_of(Recipe) if f.name not in {*PARTS, "where"}}
-"""The fields of a recipe that are not parts: the keys and options of a run."""
+"""The fields of a recipe that are not parts. Each is a key of a recipe file and an option of the command line."""
 
 
 def as_dict(recipe: Recipe) -> dict[str, Any]:
-    """Return the recipe in the form of a recipe file, in a fixed order. Parts without a name or fields are left out."""
+    """Return the recipe as a dictionary with the keys of a recipe file, in a fixed order.
+
+    A likelihood or prior without a name and without fields is left out.
+    """
     content: dict[str, Any] = {}
     for kind in PARTS:
         part: Part | None = getattr(recipe, kind)
@@ -162,7 +165,7 @@ def as_dict(recipe: Recipe) -> dict[str, Any]:
 
 
 def to_yaml(recipe: Mapping[str, Any]) -> str:
-    """Return a recipe's dictionary as YAML: first the parts, then the run keys. Reading it gives the same values."""
+    """Return the dictionary of a recipe as YAML, with the parts first. Reading the text gives the same values."""
     order = [*PARTS, *RUN_FIELDS]
     ordered_keys = [key for key in order if key in recipe]
     return yaml.write({key: recipe[key] for key in [*ordered_keys, *(key for key in recipe if key not in order)]})

@@ -1,4 +1,4 @@
-"""Recipes that the zoo and its plugins ship, by name."""
+"""Shipped recipes: the recipe files of bnnzoo and of its plugins, which have names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bnnzoo.plugins import builtin, registry
 
 
 def shipped(name: str) -> Path | None:
-    """Return the file of a recipe that the zoo or a plugin ships, or None if there is no such recipe."""
+    """Return the file of the shipped recipe with this name, or None if there is no such recipe."""
     entry = registry.get(registry.RECIPES, name)
     return _file(entry) if entry else None
 
@@ -20,9 +20,9 @@ def shipped(name: str) -> Path | None:
 def recipes_of(model: str, sampler: str) -> list[Path]:
     """Return the recipes shipped for a model, for a sampler and for both together, in order of increasing precedence.
 
-    A recipe is returned only if the package that offers the part ships it. The recipe for both together may come from
-    the package of either part, or from the zoo. A plugin's recipe for a part of another package is therefore used only
-    if the user names the recipe.
+    The recipe for a model or for a sampler must come from the package that offers this model or sampler. The recipe for
+    both together must come from the package of the model, from the package of the sampler, or from bnnzoo. Other
+    recipes of plugins are used only if the user names them.
     """
     parts = [entry for entry in (find_entry("models", model), find_entry("samplers", sampler)) if entry]
     owners = [(entry.name, [entry.distribution]) for entry in parts]
@@ -40,9 +40,9 @@ def recipes_of(model: str, sampler: str) -> list[Path]:
 
 
 def find_entry(kind: str, name: str) -> registry.Registered | None:
-    """Return the entry with this name, or None if there is none or several.
+    """Return the registered part with this name, or None if the name is unknown or ambiguous.
 
-    If the name is ambiguous, the error is raised later, when the part is used.
+    An ambiguous name raises an error later, when the part is used.
     """
     try:
         return registry.get(kind, name)
@@ -53,8 +53,8 @@ def find_entry(kind: str, name: str) -> registry.Registered | None:
 def shipped_names() -> dict[str, str]:
     """Return the names and the summaries of all shipped recipes.
 
-    The summary comes from the plugin. If the plugin gives none, it is the first comment of the recipe file. An
-    unreadable recipe gives a warning and is left out.
+    A plugin can register a summary of its recipe. Otherwise the summary is the first comment of the recipe file. A
+    recipe that cannot be read is left out, with a warning.
     """
     entries_by_name = registry.entries(registry.RECIPES)
     summaries: dict[str, str] = {}
@@ -75,8 +75,8 @@ def _file(entry: registry.Registered) -> Path:
     package, _, path = entry.target.partition(":")
     if entry.distribution == registry.OWN:
         return builtin.RECIPES / path
-    # `find_spec` locates a top-level package without importing it. A plugin with a single module has no folder of its
-    # own; its recipes are beside the module.
+    # `find_spec` locates a top-level package without importing it. If a plugin is a single module and not a folder, its
+    # recipes are beside the module.
     spec = find_spec(package)
     folders = spec.submodule_search_locations if spec else None
     folder = folders[0] if folders else str(Path(spec.origin).parent) if spec and spec.origin else ""

@@ -1,7 +1,7 @@
 """Reader and writer of recipes in a subset of YAML 1.2. The reader keeps the position of each value.
 
-Tags, merge keys and repeated keys are errors. The size, the depth and the number of aliases are limited. Without tags,
-a recipe contains only data and no code. Error messages give the line and the column.
+Tags, merge keys and repeated keys are errors. Without tags, a recipe contains only data and no code. The size, the
+depth and the number of aliases are limited. Error messages contain the line and the column.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ruamel.yaml.events import AliasEvent, CollectionEndEvent, Event, NodeEvent,
 from bnnzoo.errors import UsageError
 
 MAX_BYTES = 250_000
-"""Limit for the size of a recipe, because ruamel takes one to four seconds per megabyte."""
+"""Maximal size of a recipe. It is limited because the parser ruamel takes one to four seconds per megabyte."""
 MAX_ALIASES = 100
 MAX_DEPTH = 50
 MAX_VALUES = 10_000
@@ -36,19 +36,25 @@ _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
 
 
 class _IntegerWithText(int):
-    """An integer with its original text, which matters if it is the name of a column."""
+    """An integer with its text in the file. If the integer is the name of a column, the text is needed (007)."""
 
     text: str
 
 
 class _FloatWithText(float):
-    """A number with its original text."""
+    """A number with its text in the file."""
 
     text: str
 
 
 class Node(NamedTuple):
-    """A value and its position. `value` is a scalar, a list of nodes, or a dict of nodes."""
+    """A value and its position in the file.
+
+    Attributes:
+        value: a scalar, a list of nodes, or a dictionary of nodes.
+        where: the position of the value.
+        key_where: if the value belongs to a key, the position of the key.
+    """
 
     value: Any
     where: str
@@ -56,10 +62,11 @@ class Node(NamedTuple):
 
 
 def read(path: Path) -> Node:
-    """Read the document in a file or in a pipe. The file is opened once, because a pipe cannot be read again.
+    """Return the document in a file or in a pipe. The file is opened only once, because a pipe cannot be read twice.
 
     Raises:
-        UsageError: if the file is unreadable or invalid; the message is `FILE:LINE:COLUMN: problem` where possible.
+        UsageError: if the file is unreadable or invalid. If the position of the problem is known, the message has the
+            form `FILE:LINE:COLUMN: problem`.
     """
     try:
         with path.open("rb") as file:
@@ -75,10 +82,11 @@ def read(path: Path) -> Node:
 
 
 def parse(text: str, source: str) -> Node:
-    """Parse the document in a text; `source` is its name in messages.
+    """Return the document in a text. `source` is the name of the text in messages.
 
     Raises:
-        UsageError: if the text is invalid; the message is `SOURCE:LINE:COLUMN: problem` where possible.
+        UsageError: if the text is invalid. If the position of the problem is known, the message has the form
+            `SOURCE:LINE:COLUMN: problem`.
     """
     _refuse_long(text, source)
     reader = _Reader(source)
@@ -108,7 +116,7 @@ def _refuse_long(text: str | bytes, source: str) -> None:
 
 
 class _Reader:
-    """Conversion of parser events to nodes. All aliases of an anchor share its node, so that nothing is copied."""
+    """Conversion of parser events to nodes. All aliases of an anchor share the node of the anchor, without a copy."""
 
     def __init__(self, source: str):
         self.source = source
@@ -116,7 +124,7 @@ class _Reader:
         self.aliases = self.values = 0
 
     def document(self, events: Iterator[Event]) -> Node:
-        """Return the node of the single document; an empty document is an empty mapping."""
+        """Return the node of the only document. An empty document gives an empty mapping."""
         root: Node | None = None
         for event in events:
             if isinstance(event, NodeEvent):
@@ -128,7 +136,11 @@ class _Reader:
         return Node({}, f"{self.source}:1:1") if root is None or root.value is None else root
 
     def node(self, event: Any, events: Iterator[Event], depth: int) -> Node:
-        """Return the node that starts with this event, within the limits of depth and size."""
+        """Return the node that starts with this event.
+
+        Raises:
+            UsageError: if the node contains a tag, or exceeds the limits of depth and size.
+        """
         where = self.position_of(event)
         self.values += 1
         if depth > MAX_DEPTH:
@@ -150,7 +162,7 @@ class _Reader:
         return node
 
     def alias(self, event: AliasEvent, where: str) -> Node:
-        """Return the node of an anchor."""
+        """Return the node of the anchor to which an alias refers."""
         self.aliases += 1
         if self.aliases > MAX_ALIASES:
             raise UsageError(f"{where}: more than {MAX_ALIASES} aliases")
@@ -159,7 +171,7 @@ class _Reader:
         return self.anchors[event.anchor]._replace(where=where)
 
     def mapping(self, events: Iterator[Event], depth: int) -> dict[str, Node]:
-        """Return the items of a mapping, whose keys must be unique plain words."""
+        """Return the nodes of a mapping by key. The keys must be unique plain words."""
         nodes: dict[str, Node] = {}
         for event in _until_end(events):
             if not isinstance(event, ScalarEvent):
@@ -178,7 +190,10 @@ class _Reader:
 
 
 def _until_end(events: Iterator[Event]) -> Iterator[Event]:
-    """Yield events up to the end of a sequence or a mapping. The caller must also consume the events inside an item."""
+    """Yield the first event of each item, up to the end of a sequence or a mapping.
+
+    The caller must consume the other events of an item before the next item.
+    """
     return itertools.takewhile(lambda event: not isinstance(event, CollectionEndEvent), events)
 
 
@@ -187,9 +202,9 @@ def _position(source: str, mark: Any) -> str:
 
 
 def _scalar(text: str, *, plain: bool) -> Any:
-    """Convert a scalar by YAML 1.2's core schema.
+    """Convert a scalar by the core schema of YAML 1.2.
 
-    For example, 1e-3 is a number. The texts no, 010 and 1_0 do not have the special meanings of YAML 1.1.
+    For example, 1e-3 is a number. In contrast to YAML 1.1, `no` is text, 010 is ten, and 1_0 is text.
     """
     if not plain:
         return text
@@ -219,7 +234,7 @@ def _lines(values: dict[str, Any], indent: str) -> Iterator[str]:
 
 
 def _quote(text: str) -> str:
-    """Quote text with escapes that YAML shares with JSON; unprintable characters are escaped too."""
+    """Return text in quotes, with the escapes that YAML shares with JSON. Unprintable characters are escaped too."""
     return "".join(c if c.isprintable() else _escape(c) for c in json.dumps(text, ensure_ascii=False))
 
 
@@ -241,6 +256,6 @@ def _text(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, int):
         return str(value)
-    # The text of a NumPy scalar has the fewest digits from which its precision reads the same number.
+    # `str` of a NumPy scalar has only the digits that its precision needs to represent the same number.
     text = str(value)
     return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}.get(text, text)

@@ -30,7 +30,7 @@ def add_totals(totals: Totals, stats: Mapping[str, Shaped[np.ndarray, "chain dra
 
 
 InspectionProgram = Callable[..., Mapping[str, Any]]
-"""Program of the final inspection: it takes sampler, posterior, states and keys, and returns statistics."""
+"""Compiled program of `inspect_chains`: it takes sampler, posterior, states and keys, and returns statistics."""
 
 
 def compile_inspection(sampler: AbstractSampler, posterior: AbstractPosterior, states: PyTree) -> InspectionProgram:
@@ -54,15 +54,15 @@ def inspect_chains(
     key: PRNGKeyArray,
     program: InspectionProgram | None = None,
 ) -> dict[str, list[float]]:
-    """Return the statistics of the sampler's final inspection by name, each with one value for every chain.
+    """Call the sampler's `inspect` for the last state of each chain. Return its statistics, one value per chain.
 
-    The chains are inspected one after the other, because each may need all data.
+    The chains are inspected one after the other, because one call may need the memory for all data.
 
     Args:
         sampler: the tuned sampler.
         posterior: the posterior of the run.
         states: the last states of all chains.
-        key: a key for the inspection.
+        key: random key of the inspection.
         program: the program from `compile_inspection`, if there is one.
     """
     if sampler.inspect is None:
@@ -87,7 +87,7 @@ def gate_findings(
     inspection: Mapping[str, Sequence[float]] = MappingProxyType({}),
     num_steps: int = _FEW_STEPS,
 ) -> tuple[Finding, ...]:
-    """Return the sampler's findings about the chains, one for each kind, with the value of the worst chain.
+    """Return the sampler's findings about the chains: for each kind, one finding with the value of the worst chain.
 
     Args:
         sampler: the tuned sampler.
@@ -139,7 +139,7 @@ def regime_ok(sampler: AbstractSampler, findings: Iterable[Finding]) -> int | Li
 
 
 def _merge_by_chain(findings_by_chain: Sequence[tuple[Finding, ...]]) -> tuple[Finding, ...]:
-    """Merge the findings of the chains: for each kind, keep that of the worst chain and list the affected chains."""
+    """Return one finding for each kind: the finding of the worst chain, with the list of all affected chains."""
     findings_by_kind: dict[tuple[str, str], list[tuple[int, Finding]]] = {}
     for chain, findings in enumerate(findings_by_chain):
         for finding in findings:

@@ -1,4 +1,4 @@
-"""Execution of a job: it writes chunks of draws to part files, saves checkpoints and writes the file at the end."""
+"""Execution of a run: chunks of draws go to part files, checkpoints are saved, and the final file is written."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from bnnzoo.sampling.tuned import tuned_fields
 from bnnzoo.store import Checkpoint, schema
 
 _INSPECTION_COMPILE_SECONDS = 5.0
-"""Seconds of sampling after which the program of the final inspection is compiled in the background."""
+"""Seconds of sampling after which the program of the sampler's final `inspect` is compiled in the background."""
 
 
 def drive(
@@ -56,12 +56,12 @@ def drive(
 
     Args:
         thetas: initial positions, `[chain, dim]`. They are ignored if `saved` is given.
-        restored: the carry of the checkpoint `saved`.
+        restored: the state of all chains in the checkpoint `saved`.
         start_time: value of `time.perf_counter` from which the seconds of the run are counted.
         start_seconds: seconds that were spent on the initial positions. They count as warm-up.
 
     Raises:
-        InterruptedRunError: if `stop` requested it. The message contains the command that resumes the run.
+        InterruptedRunError: if `stop` returned a signal. The message contains the command that resumes the run.
         BnnzooError: if the chains cannot continue. The earlier draws are kept.
     """
     try:
@@ -89,7 +89,7 @@ def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> N
         num_draws = driver.stop_early()
         # If this run was meant to replace a complete file, that file is still at `out`.
         location = writer.folder if store.is_complete(writer.out) else writer.out
-        kept_draws = f"the {num_draws} draws before it are in {location}" if num_draws else "no draws were kept"
+        kept_draws = f"the {num_draws} draws before the error are in {location}" if num_draws else "no draws were kept"
         remedy = f"; continue: bnnzoo resume {quoted(writer.out)}" if isinstance(error, LostProcessError) else ""
         # The error class of a plugin may need arguments other than a message, so raise the nearest bnnzoo class.
         own_class = next(kind for kind in type(error).__mro__ if kind.__module__.startswith("bnnzoo."))
@@ -114,7 +114,7 @@ class _Driver:
         self.inspection_program: Future[chain_findings.InspectionProgram] | None = None
         self.resume = None if saved is None or restored is None else (restored, saved.next_step)
         if self.resume is not None:
-            # An empty chunk for the work before the checkpoint. If that was all, only the file has to be written.
+            # An empty chunk stands for the work before the checkpoint. If all draws are made, only the file is written.
             none = np.zeros((job.recipe.chains, 0, job.posterior.layout.dim), np.float32)
             self.chunk = Chunk("sampling", none, {}, *self.resume, job.sampler)
 
@@ -125,7 +125,7 @@ class _Driver:
         return 0 if self.chunk is None else max(0, self.chunk.next_step - recipe.warmup) // recipe.thin
 
     def run(self, thetas: Any, tell: Observer, stop: Stop | None) -> None:
-        """Run the chains to the end, and set `ended` to the reason for the end."""
+        """Run the chains until the run ends, and set `ended` to the reason."""
         # A run that was interrupted at a test point has not been tested there yet.
         if self.resume is not None and (reason := self._reason_to_end()):
             self.ended = reason
@@ -196,7 +196,7 @@ class _Driver:
                 break
 
     def _plan_thinning(self, chunk: Chunk) -> None:
-        """Measure the time of a step in the last window of warm-up, and set the thinning at the end of warm-up.
+        """In the second half of warm-up, measure the time of a step; at the end of warm-up, set the thinning.
 
         The new recipe is written before the checkpoint at the end of warm-up, so a resumed run has the same thinning.
         """
@@ -225,7 +225,7 @@ class _Driver:
         return stopping.reason_to_end(self.job, self.writer.out, self.num_draws, self.seconds)
 
     def _record_lengths(self) -> None:
-        """Replace the budget in the file's recipe by the number of draws made, so that the recipe repeats this run."""
+        """In the file's recipe, replace the budget by the number of draws made, so that the recipe repeats this run."""
         recipe = self.job.recipe
         if not recipe.budget and not recipe.until:
             return
@@ -243,7 +243,7 @@ class _Driver:
         )
 
     def stop_early(self) -> int:
-        """Save a checkpoint, write a file with the draws so far, and return their number per chain."""
+        """Save a checkpoint, write a file with the draws so far, and return the number of draws per chain."""
         if self.chunk is not None:
             self._checkpoint(self.chunk)
         self.writer.update({"draws_done": self.num_draws, **self._seconds()})
@@ -252,7 +252,7 @@ class _Driver:
         return self.num_draws
 
     def finish(self, tell: Observer) -> None:
-        """Write the file of a run that has all its draws, with the findings about the whole run."""
+        """Test the finished run, and write the final file with the findings about the whole run."""
         chunk, recipe = self.chunk, self.job.recipe
         assert chunk is not None
         self._checkpoint(chunk)
@@ -281,7 +281,7 @@ class _Driver:
         if "accepted" in self.totals:
             stuck = find_stuck_chains(self.writer.values("sample_stats", "accepted") > 0, recipe.thin)
         findings = stuck_finding(stuck) + findings
-        # Findings of stuck chains come first, then those of the sampler in its order. `regime` reports the first one.
+        # The finding of stuck chains comes first, then the sampler's findings. `regime` contains only the first one.
         regime = sentence(findings[0]) if findings else ""
         tuned = tuned_fields(self.job.problem.sampler, chunk.sampler)
         step_size = getattr(chunk.carry.states, "step_size", None)
@@ -315,7 +315,7 @@ class _Driver:
             warnings.warn(f"regime: {sentence(findings[0], spelling())}", BnnzooWarning, stacklevel=4)
 
     def _written(self) -> store.Attributes:
-        """Return the seconds of all phases, including the time of writing up to now."""
+        """Return the seconds of all phases; writing is counted up to now."""
         self.seconds.writing += self._uncounted()
         return self._seconds()
 

@@ -1,4 +1,4 @@
-"""The number of likelihood evaluations of a whole run, as a measure of its cost that no machine changes."""
+"""The number of likelihood evaluations of a run: a measure of its cost that does not depend on the machine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.recipe import Recipe
 
 WARMUP_STEPS = "warmup_n_steps"
-"""Name of the total of leapfrog steps in warm-up, among the totals of a run."""
+"""Key of the number of leapfrog steps in warm-up, in the totals of a run."""
 
 
 def count_evaluations(
     posterior: AbstractPosterior, sampler: Any, recipe: Recipe, totals: Mapping[str, Any], start_evaluations: float
 ) -> float:
-    """Return the number of evaluations of one datum's likelihood or gradient in start, warm-up and sampling.
+    """Return how often the likelihood of one datum, or its gradient, is evaluated in the whole run.
 
     Args:
         posterior: the posterior.
@@ -30,17 +30,17 @@ def count_evaluations(
         start_evaluations: evaluations for the initial positions.
 
     Warns:
-        BnnzooWarning: if the sampler of a plugin gives an impossible number, which is then counted as 0.
+        BnnzooWarning: if the number is impossible, because the sampler of a plugin is wrong. The result is then 0.
     """
     means = {name: float(np.mean(sums)) / recipe.draws for name, sums in totals.items()}
     warmup_means = means
-    if recipe.warmup and WARMUP_STEPS in totals:  # trajectories have more steps before the tuning
+    if recipe.warmup and WARMUP_STEPS in totals:  # before the tuning, trajectories have more steps
         warmup_means = means | {"n_steps": float(np.mean(totals[WARMUP_STEPS])) / recipe.warmup}
     evaluations = sampler.evaluations(posterior, means) * recipe.draws * recipe.thin
     evaluations += sampler.evaluations(posterior, warmup_means, warmup=True) * recipe.warmup
     total = start_evaluations + float(evaluations * recipe.chains)
     if not (math.isfinite(total) and total >= 0):
-        text = f"{recipe.sampler.name}: impossible number of likelihood evaluations ({total}); not counted"
+        text = f"{recipe.sampler.name}: impossible number of likelihood evaluations ({total}); stored as 0"
         warnings.warn(text, BnnzooWarning, stacklevel=2)
         return 0.0
     return total

@@ -1,4 +1,4 @@
-"""A job: a problem with its sampler, placement and keys. It is the same in every process that shares the run."""
+"""A job: a problem with its sampler, placement and random keys. All processes of a run have the same job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Job:
 
     problem: Problem
     sampler: AbstractSampler
-    """The problem's sampler, or the tuned sampler if warm-up has replaced it."""
+    """The problem's sampler with the fields that it chose itself; the tuned sampler if the run is resumed."""
     placement: Placement
     keys: Keys
 
@@ -66,7 +66,7 @@ class Job:
             thetas: initial positions.
             resume: see `loop.chunks`.
             seconds: see `loop.chunks`.
-            leaving: returns the number of a signal that stops all processes, or 0.
+            leaving: function that returns the number of a signal that stops all processes, or 0.
             plan_thinning: see `loop.chunks`. It is ignored if the recipe has no budget, because the thinning is then
                 fixed.
         """
@@ -93,7 +93,7 @@ class Job:
         """Run this process's chains until the first process, which writes their draws, ends the loop.
 
         Raises:
-            InterruptedRunError: if another process, or `stop`, requested to stop.
+            InterruptedRunError: if another process was stopped, or if `stop` returned a signal.
         """
         for _ in self.chunks(thetas, resume=resume, leaving=stop):
             pass
@@ -102,6 +102,6 @@ class Job:
 def ladder(draws: int) -> list[int]:
     """Return the numbers of draws at which convergence is tested: 100, 200, 400, ..., below `draws`.
 
-    They do not depend on the clock, so that a run can be repeated.
+    The numbers do not depend on the clock, so that a run can be repeated.
     """
     return list(itertools.takewhile(lambda stop: stop < draws, (_FIRST_STOP * 2**i for i in itertools.count())))

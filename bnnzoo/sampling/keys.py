@@ -10,7 +10,7 @@ from jaxtyping import Array, Key, PRNGKeyArray
 
 
 class Keys(NamedTuple):
-    """The random keys that are derived from a seed, a different one for each use."""
+    """The random keys of a seed, with a separate key for each use."""
 
     positions: PRNGKeyArray
     """Initial positions of the chains."""

@@ -56,13 +56,13 @@ def launch(
         starts: initial positions, used instead of the recipe's `init`.
         start_time: value of `time.perf_counter` from which the seconds of the run are counted.
         started_by: the command or the Python call that started the run, for messages that ask to start it again.
-        in_bucket: add rows of padding up to a round number of rows, see `Problem.in_bucket`.
+        in_bucket: whether to add rows of padding up to a round number of rows, see `Problem.in_bucket`.
         tell: observer that is called with the progress.
         stop: function that returns the number of a signal that stops the run, or 0.
 
     Raises:
         UsageError: if the problem or the file cannot be used; in most cases before anything is compiled or written.
-        InterruptedRunError: if `stop` requested it.
+        InterruptedRunError: if `stop` returned a signal.
     """
     recipe, processes, writer = problem.recipe, Processes.current(), None
     if processes.is_first:
@@ -159,16 +159,16 @@ def relaunch(
     Args:
         run: the unfinished run.
         saved: the checkpoint.
-        allow_inexact: resume even if the environment differs, so that the draws would not be the same.
+        allow_inexact: whether to resume even if the environment has changed, so that the draws would not be the same.
         model: the user's own model, if it is not registered.
-        break_lock: take the lock from a process that no longer responds.
+        break_lock: whether to take the lock of the run from a process that no longer responds.
         start_time: as for `launch`.
         tell: as for `launch`.
         stop: as for `launch`.
 
     Raises:
         UsageError: if the run is damaged, or if the environment differs and `allow_inexact` is false.
-        InterruptedRunError: if `stop` requested it.
+        InterruptedRunError: if `stop` returned a signal.
     """
     attributes, static = run.attributes, run.static()
     problem = Problem.restored(attributes, static.get("constant_data", {}), static.get("observed_data", {}), model)
@@ -177,7 +177,8 @@ def relaunch(
     current_attributes = provenance.attributes(problem, placement)
     if current_attributes["data_sha256"] != attributes.get("data_sha256"):
         raise UsageError(
-            f"{run.folder}: damaged: its rows are not those of the run; start it again with [[force=True]]"
+            f"{run.folder}: damaged: its rows differ from the rows at the start of the run; start the run again with "
+            "[[force=True]]"
         )
     differences = provenance.differences(attributes, current_attributes)
     if differences and not allow_inexact:
@@ -210,7 +211,7 @@ def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step:
     """Check that all processes have the same recipe, data and checkpoint, and see the folder of the run.
 
     Raises:
-        UsageError: if not, in all of the processes.
+        UsageError: if they differ, or if a process cannot see the folder. Every process raises the error.
     """
     if processes.count == 1:
         return
@@ -232,7 +233,7 @@ def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step:
 def _rows(
     problem: Problem, fixed: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, list[str]], dict[str, dict[str, np.ndarray]]]:
-    """Return the names of the dimensions, and the groups of the file that hold the data; both empty without rows."""
+    """Return the names of the dimensions, and the groups of the file with the data; both empty if there are no rows."""
     if problem.train is None:
         return {}, {}
     scaler = identity_scaler(problem.train) if problem.description is None else problem.description.scaler
@@ -241,7 +242,7 @@ def _rows(
 
 
 def _bytes(problem: Problem) -> int:
-    """Estimate the size, in bytes, of all draws and kept warm-up steps, with 16 statistics for each of them."""
+    """Estimate the size, in bytes, of all draws and kept warm-up steps; each is assumed to have 16 statistics."""
     recipe, posterior = problem.recipe, problem.posterior
     rows = recipe.draws + (recipe.warmup if recipe.keep_warmup else 0)
     return recipe.chains * rows * (problem.num_kept + 16) * np.dtype(posterior.dtype).itemsize

@@ -46,7 +46,7 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
 
 
 def differences(start_attributes: Mapping[str, Any], current_attributes: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two environments that could change further draws, each as a text.
+    """Compare two environments. Return a text for each difference that could change further draws.
 
     Args:
         start_attributes: attributes of the file, from the start of the run.
@@ -70,7 +70,7 @@ def _plugins(problem: Problem) -> dict[str, str]:
 
 
 def _sources(problem: Problem) -> dict[str, str]:
-    """Return the SHA-256 of the module of each part from a plugin, with keys such as samplers/PACKAGE:NAME."""
+    """Return the SHA-256 of the source of each part from a plugin; a key is such as `samplers/PACKAGE:NAME`."""
     entries = {f"{entry.kind}/{entry.full_name}": entry for entry in _plugin_entries(problem)}
     return {part: registry.source_sha256(entry.kind, entry.full_name) for part, entry in entries.items()}
 
@@ -90,7 +90,7 @@ def _plugin_entries(problem: Problem) -> list[Registered]:
 
 
 def _requested_name(kind: str, name: str) -> str:
-    """Return the name of a part as the recipe gives it. A name with a package is normalised."""
+    """Return the name of a part as the recipe gives it. A name with a package (`PACKAGE:NAME`) is normalised."""
     return registry.full_name(kind, name) if ":" in name and not name.startswith(PREFIX) else name
 
 

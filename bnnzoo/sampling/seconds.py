@@ -17,7 +17,7 @@ class Seconds:
     compile: float = 0.0
     """Compilation of the chains' programs."""
     warmup: float = 0.0
-    """The warm-up steps, and before them training or moving the chains from prior draws to the posterior."""
+    """Warm-up, and before it the search for the initial positions (training, or moves from prior draws)."""
     sampling: float = 0.0
     judging: float = 0.0
     """The sampler's final inspection of the chains, and the test of convergence."""

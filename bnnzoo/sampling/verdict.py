@@ -25,19 +25,19 @@ from bnnzoo.store import Attributes
 from bnnzoo.store.schema import SAMPLE_STATS
 
 _BYTES = 2**28
-"""Size of all draws above which not every draw is tested at the end of a run. `bnnzoo diagnose` tests all draws."""
+"""Largest size of all draws, in bytes, for which every draw is tested. `bnnzoo diagnose` always tests all draws."""
 _FEWEST = 100
-"""Smallest number of tested draws per chain: the convergence test requires as many effective draws."""
+"""Smallest number of tested draws per chain, because the convergence test requires an ESS of 100 per chain."""
 
 _ENOUGH = 400.0
 """Bulk ESS of predictions, over all chains, that `--until converged` requires (Vehtari et al. 2021)."""
 
 
 def stride(num_bytes: int, draws: int) -> int:
-    """Return the number k for which every k-th draw of a chain is tested; 0 if these are fewer than `_FEWEST`.
+    """Return the number k for which every k-th draw of a chain is tested; 0 if this gives fewer than `_FEWEST` draws.
 
     Args:
-        num_bytes: size of the draws of all chains.
+        num_bytes: size, in bytes, of the draws of all chains.
         draws: draws per chain.
     """
     every_kth = ceil(num_bytes / _BYTES)
@@ -59,20 +59,20 @@ def has_converged(out: Path, every_kth: int, model: AbstractModel | AbstractPost
 
 
 def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | AbstractPosterior | None) -> Attributes:
-    """Return the root attributes about convergence, read from the part files of a run that has all its draws.
+    """Test the convergence of a finished run from its part files, and return the root attributes of the result file.
 
     Args:
         out: the file of the run.
-        num_bytes: size of the draws of all chains.
+        num_bytes: size, in bytes, of the draws of all chains.
         draws: draws per chain.
         model: the user's own model or posterior, see `Job.own_model`.
 
     Returns:
         `verdict` is one line for the command line. `verdict_in_python` is the same line with keywords instead of
-        options. `absurd` lists findings that chains did not move or that predictions are far from the data.
+        options. `absurd` lists the findings that chains did not move, or that predictions are far from the data.
         `converged` is 1 or 0, or `not-applicable` if the draws are not a Markov chain. `rhat` and `ess_bulk` refer to
-        the predictions. In a large run only every k-th draw is tested (`stride`). The mapping is empty if these are too
-        few, or if an error ends the test.
+        the predictions. In a large run only every k-th draw is tested (`stride`). The mapping is empty if there are too
+        few draws for the test, or if the test fails with an error.
     """
     every_kth = 1 if num_bytes <= _BYTES else stride(num_bytes, draws)
     diagnosed = _diagnose_parts(out, every_kth, model) if every_kth else None
@@ -90,10 +90,10 @@ def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | Abstra
 def stack_chains(
     predictor: Predictor, diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]
 ) -> Stacking | None:
-    """Return the stacking weights that the recipe requests, or None for equal weights.
+    """Return the weights of the chains by stacking, or None if all chains have the same weight.
 
-    With `chain_weights: auto` the weights are used only if the chains have settled in different modes and the weights
-    predict clearly better.
+    The recipe's `chain_weights` decides. With `auto`, the weights are used only if the chains have settled in different
+    modes, and the weighted predictions are clearly better.
     """
     record = predictor.record
     choice = recipe_from(str(record.attributes["recipe"])).chain_weights if record.names_a_model else "auto"
@@ -106,7 +106,7 @@ def stack_chains(
 def convergence_attributes(
     diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], weights: Stacking | None = None
 ) -> Attributes:
-    """Return the root attributes of `verdict` for a run that has already been diagnosed.
+    """Return the same root attributes as `verdict`, from a diagnosis that has already been made.
 
     Args:
         diagnosis: the numbers of the diagnosis.
@@ -160,9 +160,9 @@ def _describe_weights(weights: Stacking | None) -> str:
 def _diagnose_parts(
     out: Path, every_kth: int, model: AbstractModel | AbstractPosterior | None
 ) -> tuple[Predictor, dict[str, Any], tuple[Finding, ...]] | None:
-    """Return a predictor of every k-th draw so far, its diagnosis and the findings.
+    """Return a predictor of every k-th draw so far, with k = `every_kth`, and its diagnosis and findings.
 
-    The result is None if the part files cannot be used.
+    The result is None if the part files cannot be read, or if the diagnosis fails with an error.
     """
     try:
         tree = store.open_parts(out, every=every_kth)

@@ -158,6 +158,6 @@ def _refuse_text(y: Any) -> None:
                 float(value)
             except ValueError:
                 raise ValueError(
-                    f"y: text cannot be a target of regression (got {value!r}); use BayesianClassifier for labels, or "
-                    "censored=True for values such as <0.5"
+                    f"y: text cannot be a target of regression (got {str(value)!r}); use BayesianClassifier for "
+                    "labels, or censored=True for values such as <0.5"
                 ) from None

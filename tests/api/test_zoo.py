@@ -478,7 +478,7 @@ class _Position(eqx.Module):
 
 def test_a_run_that_breaks_keeps_the_draws_before(tmp_path):
     out = tmp_path / "run.nc"
-    with pytest.raises(BnnzooError, match=r"place\[0\] is not finite.*the \d+ draws before it are in") as caught:
+    with pytest.raises(BnnzooError, match=r"place\[0\] is not finite.*the \d+ draws before the error are in") as caught:
         bnnzoo.sample(Plane(), _Breaks(), out=out, chains=2, warmup=5, draws=500, init="prior")
     assert caught.value.exit_code == 1
     result = bnnzoo.open(out)

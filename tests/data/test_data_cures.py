@@ -147,7 +147,7 @@ def test_levels_that_look_alike_are_questioned(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "cure"),
-    [("t.xlsx", "save the table as CSV"), ("t.csv.gz", "unpack it first"), ("t.txt", "rename it to .csv")],
+    [("t.xlsx", "save the table as CSV"), ("t.csv.gz", "unpack it first"), ("t.txt", "give its name the ending .csv")],
 )
 def test_files_of_other_formats_are_refused_with_a_remedy(tmp_path, name, cure):
     assert cure in refusal(written(tmp_path, "a,y\n1,2\n", name))

@@ -774,7 +774,7 @@ def test_dates_of_another_zone_are_not_taken_for_these():
     without = tuple(date.partition("+")[0] for date in with_zone)
     for trained, new in ((with_zone, without), (without, with_zone)):
         like = load(frame(*trained)).signature
-        assert "a time zone, but those of training were" in message_of(load_inputs, frame(*new), like)
+        assert "a time zone, but the training dates were" in message_of(load_inputs, frame(*new), like)
         np.testing.assert_allclose(load_inputs(frame(*trained), like)[:, 0], [0, 1, 31])
     stamps = pd.DataFrame({"t": pd.to_datetime(without), "y": [1.5, 2, 3]})
     like = load(stamps.assign(t=stamps["t"].dt.tz_localize("Europe/Berlin"))).signature

@@ -1,6 +1,6 @@
 """Generated cases: combinations of model, likelihood, task, format, start, sampler, prior, entrance and options.
 
-`single_cases()` gives every value of every option at least once and is spread over twenty commits. `everything()` gives
+`single_cases()` gives every value of every option at least once and is spread over forty commits. `everything()` gives
 every combination of model, likelihood, task, format and start. `all_of(number)` makes a case of such a combination,
 with the other options at random, so that different options occur together.
 """

@@ -53,7 +53,7 @@ def _words() -> str:
     phrases = (
         "The tests list values of each option: all choices, and one or a few examples of a number or a text. "
         f"There are {len(cases.single_cases())} generated cases, each from `sample` to the report. Together they use "
-        "every value in the list at least once, but not with every model and sampler. A commit runs a twentieth of "
+        "every value in the list at least once, but not with every model and sampler. A commit runs a fortieth of "
         "them. "
         f"The option `-m slow` adds {len(cases.everything())} cases: every combination of model, likelihood, task, "
         f"format (of {len(formats)}) and start, with the other options at random. "

@@ -27,12 +27,12 @@ from bnnzoo.samplers.kernel import replace
     [
         ({"names_a_model": False}, "made in Python"),
         ({"keeps_predictions": True}, "keeps predictions"),
-        ({"weights": np.ones(2) / 2}, "weighted"),
+        ({"draw_weights": np.ones(2) / 2}, "weighted"),
     ],
 )
 def test_an_unsupported_audit_gives_its_reason(change, why):
     predictor: Any = Predictor.__new__(Predictor)
-    about = {"names_a_model": True, "keeps_predictions": False, "weights": None, "attributes": {}}
+    about = {"names_a_model": True, "keeps_predictions": False, "draw_weights": None, "attributes": {}}
     predictor.record = types.SimpleNamespace(**about | change)
     with pytest.raises(UsageError, match=why):
         audit.of_run(predictor)

@@ -66,10 +66,10 @@ def _log_densities(rng: np.random.Generator, shift: float, rows: int = 200) -> n
 
 
 def test_equally_good_chains_rarely_get_unequal_weights():
-    """At most 5 % of 200 data sets have a gain above two standard errors; the binomial test has the level 0.001."""
+    """At most 5 % of 100 data sets have a gain above two standard errors; the binomial test has the level 0.001."""
     rng = np.random.default_rng(0)
-    alarms = sum(stacking.stack(_log_densities(rng, 0.0)).is_better for _ in range(200))
-    assert stats.binomtest(alarms, 200, 0.05, alternative="greater").pvalue > 0.001
+    alarms = sum(stacking.stack(_log_densities(rng, 0.0)).is_better for _ in range(100))
+    assert stats.binomtest(alarms, 100, 0.05, alternative="greater").pvalue > 0.001
 
 
 def test_a_worse_chain_gets_a_small_weight():
@@ -83,7 +83,7 @@ def test_the_gain_is_measured_on_rows_that_did_not_choose_the_weights():
     """Weights of pure noise have no expected gain on other rows, but always have one on their own rows."""
     rng = np.random.default_rng(2)
     gains, own_gains = [], []
-    for _ in range(100):
+    for _ in range(60):
         values = rng.normal(size=(4, 30))
         result = stacking.stack(values)
         gains.append(result.gain)
@@ -116,6 +116,7 @@ def test_leave_one_out_predictions_are_the_mixture_of_the_chains(path):
     assert loo.estimates(run.predictor)["loo_nll"].value == pytest.approx(-density.mean(), rel=1e-5)
 
 
+@pytest.mark.long
 def test_chains_are_tested_without_their_weights(path):
     """R-hat and ESS compare the chains as they are, and an audit may start from them."""
     run = bnnzoo.open(path)
@@ -164,6 +165,7 @@ def test_a_chain_in_a_worse_mode_gets_a_small_weight():
     assert weights.weights[2] < 0.1
 
 
+@pytest.mark.long
 def test_the_option_is_typed_and_a_merged_run_has_weights_of_its_own(tmp_path, capsys):
     table = tmp_path / "t.csv"
     x, y = _data()

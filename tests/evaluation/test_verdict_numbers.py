@@ -185,7 +185,7 @@ def test_the_final_inspection_is_summarised_by_mean_or_half_of_the_worst():
     assert outcome.bias(alone).endswith("direction is 1.5 times the variance of the posterior")
 
 
-RECORD: dict[str, Any] = {"names_a_model": True, "weights": None, "has_training_rows": False}
+RECORD: dict[str, Any] = {"names_a_model": True, "draw_weights": None, "has_training_rows": False}
 
 
 def test_remoteness_is_in_standard_deviations_of_the_data(monkeypatch):
@@ -220,7 +220,7 @@ def test_remoteness_is_of_the_worst_target_above_or_below(monkeypatch):
         result = diagnostics.distance_from_data(predictor, {"predictive means": np.full((2, 3, 4, 2), means)}, 4)
         assert result == {"remoteness": pytest.approx(expected)}
     predictor.model = None
-    for change in ({"names_a_model": False}, {"weights": np.ones(6) / 6}):
+    for change in ({"names_a_model": False}, {"draw_weights": np.ones(6) / 6}):
         predictor.record = types.SimpleNamespace(**RECORD | change)
         assert diagnostics.distance_from_data(predictor, {}, 4) == {}
 
@@ -316,11 +316,11 @@ def test_a_diagnosis_uses_some_draws_and_all_steps(monkeypatch):
         stats = {"energy": energy, "diverging": diverging, "sigma2": energy**2}
         expected = {"shape": (2, count), "attributes": about | inspected, "statistics": stats, "averaged": ["sigma2"]}
         result.record = types.SimpleNamespace(
-            **expected | {"thin": 2, "weights": None, "keeps_predictions": False} | more
+            **expected | {"thin": 2, "draw_weights": None, "keeps_predictions": False} | more
         )
         return result
 
-    all_draws, looked = predictor(10), predictor(5, weights=np.array([0.5, 0.5] + [0.0] * 8))
+    all_draws, looked = predictor(10), predictor(5, draw_weights=np.array([0.5, 0.5] + [0.0] * 8))
     rows = [{"rhat": 1.1}, {"rhat": 1.3}, {"rhat": 1.2}]
     changes = np.full((2, 1), 2, np.uint8)
     looked.weights = types.SimpleNamespace(rows=lambda: rows, still_chains=lambda: 1, changes=changes)
@@ -352,7 +352,7 @@ def test_surprise_is_a_rows_loss_relative_to_guessing(monkeypatch):
     values = np.broadcast_to(np.array([-1.0, -2.0, -2.0, -3.0]), (2, 3, 4))
     predictor: Any = Predictor.__new__(Predictor)
     predictor.log_likelihoods = lambda x, y, indices: values[:, indices]
-    about: dict[str, Any] = {"names_a_model": True, "weights": None, "has_training_rows": True, "shape": (2, 3)}
+    about: dict[str, Any] = {"names_a_model": True, "draw_weights": None, "has_training_rows": True, "shape": (2, 3)}
     predictor.record = types.SimpleNamespace(**about, training_rows=lambda count: rows)
     expected = {"surprise": pytest.approx(2 / np.log(3))}
     assert diagnostics.distance_from_data(predictor, {}, 4) == expected

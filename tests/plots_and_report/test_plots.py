@@ -184,7 +184,7 @@ def test_a_limit_is_drawn_and_labelled():
 def test_coverage_is_the_share_inside():
     narrow = np.concatenate([np.full(50, 0.5), np.full(50, 0.999)])
     picture = plots.coverage({"y": narrow}, 0.1)
-    assert "90% contain 50.0%" in picture.alt
+    assert "90% intervals contain 50.0%" in picture.alt
     assert "90% intervals contain 90" in plots.coverage({"y": (np.arange(1000) + 0.5) / 1000}, 0.1).alt
 
 

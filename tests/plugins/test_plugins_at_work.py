@@ -129,7 +129,7 @@ def test_a_keyboard_interrupt_is_not_attributed_to_a_plugin(site, capsys):
         ),
         (
             {"step": "return State(state.position[0]), {}"},
-            "step must not change the arrays of a state: float32[11] became float32[]",
+            "step must not change the shape or type of an array in the state: float32[11] became float32[]",
         ),
     ],
 )

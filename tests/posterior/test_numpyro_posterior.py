@@ -180,9 +180,9 @@ def _named(name: str):
     [
         (_subsamples, "plate n subsamples; remove subsample_size"),
         (_fitted, "param w has no prior"),
-        (_named("s/w"), "site 's/w': a file cannot hold this name"),
-        (_named(".w"), "site '.w': a file cannot"),
-        (_named("draw"), "site 'draw': a file cannot"),
+        (_named("s/w"), "site 's/w': a result file cannot contain this name"),
+        (_named(".w"), "site '.w': a result file cannot"),
+        (_named("draw"), "site 'draw': a result file cannot"),
     ],
 )
 def test_a_model_that_is_no_one_density_or_that_no_file_holds_is_refused(model, message):

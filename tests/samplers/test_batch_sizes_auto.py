@@ -204,7 +204,7 @@ def test_batch_means_of_all_data_move_whatever_their_number():
     assert (sampler_after.batch_size, sampler_after.num_batches, sampler_after.sampling) == (23, 1, "disjoint")
     sampler_after.check(posterior)
     for fields in ({"num_batches": 1}, {"num_batches": 1, "batch_size": 20, "sampling": "disjoint"}):
-        with pytest.raises(UsageError, match="needs 2 or more batches"):
+        with pytest.raises(UsageError, match="must be at least 2 for variance"):
             Penalty(variance="batch-means", **fields).check(posterior)
 
 

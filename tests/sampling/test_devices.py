@@ -31,7 +31,7 @@ def test_devices_set_after_jax_started_give_a_warning():
     assert code == 0, err
     assert out.splitlines()[0].endswith("x 1")
     assert out.splitlines()[1].startswith(
-        "devices: JAX has started already, with 1 on the CPU; call bnnzoo.devices(4) before"
+        "devices: JAX has started already, with 1 CPU devices; call bnnzoo.devices(4) before"
     )
     assert "BnnzooWarning: JAX had started with one device, so all 4 chains share it" in err
     assert "bnnzoo.devices(4)" in err

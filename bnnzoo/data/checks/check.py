@@ -1,7 +1,7 @@
-"""Checks of data. Each error is one line with the place and the remedy.
+"""Checks of data. Each error message is one line, which names the place and the remedy.
 
-All messages of this package count places in the same way. `row K` is the K-th data row, from 1; the header line of a
-table is not counted. Columns of tables have names; columns of arrays count from 1.
+All messages of `bnnzoo.data` name places in the same way. `row K` is the K-th data row, counted from 1 without the
+header line of a table. `column` is followed by the name of a column, or by its number in an array, counted from 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ def plain_name(name: Any) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the end of a not-found message: similar names, or the first eight names if none is similar."""
+    """Return the end of an error message about an unknown name.
+
+    It lists the similar names, or the first eight names if no name is similar.
+    """
     names = list(names)
     similar_names = near_names(name, names)
     if similar_names:
@@ -45,7 +48,7 @@ def check_column_names(names: Sequence[str], where: str, checked: Iterable[str] 
         checked: the names of the columns in use. Only these are checked; by default all columns are.
 
     Raises:
-        UsageError: with the first invalid name.
+        UsageError: if a name is empty, is repeated, or contains a control character.
     """
     column_by_name: dict[str, int] = {}
     checked_names = set(names if checked is None else checked)
@@ -72,7 +75,7 @@ def finite_float32(values: NDArray[Any], where: str, columns: Sequence[str] = ()
     """Return `values` [N, ...] as float32 after checking that every element is finite.
 
     Raises:
-        UsageError: with the first element that is nan or infinite in float32.
+        UsageError: if an element is nan, or infinite in float32. The message names the first such element.
     """
     with np.errstate(over="ignore"):
         cast = np.ascontiguousarray(values, dtype=np.float32)
@@ -98,15 +101,15 @@ def finite_float32(values: NDArray[Any], where: str, columns: Sequence[str] = ()
 
 
 def is_coarse(values: NDArray[Any], *, fraction: float = 0.05, origin: Literal["zero", "smallest"] = "zero") -> bool:
-    """Whether rounding to float32 moves any of these numbers by more than a fraction of their standard deviation.
+    """Whether rounding to float32 changes a number by more than a fraction of the standard deviation of all numbers.
 
-    This happens if the differences between numbers are small compared with their distance from 0, as for seconds since
-    1970.
+    Rounding changes numbers that much if the differences between them are small compared with their distance from 0. An
+    example are times in seconds since 1970.
 
     Args:
         values: the numbers [N].
         fraction: the fraction of the standard deviation.
-        origin: "smallest" subtracts the smallest number before rounding.
+        origin: "zero" rounds the numbers as they are; "smallest" subtracts the smallest number before rounding.
     """
     exact = values[np.isfinite(values)].astype(np.float64)
     if not exact.size or exact.max() == exact.min():
@@ -119,7 +122,10 @@ def is_coarse(values: NDArray[Any], *, fraction: float = 0.05, origin: Literal["
 
 
 def merged_positions(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
-    """Return the positions of integers that float64 makes equal to another integer. This happens only beyond 2^53."""
+    """Return the positions of the integers that conversion to float64 would make equal to a different integer.
+
+    Only integers beyond 2^53 can become equal.
+    """
     if values.dtype.kind not in "iuO" or not values.size or max(-int(values.min()), int(values.max())) <= 2**53:
         return np.zeros(0, np.int64)
     distinct, place = np.unique(values, return_inverse=True)
@@ -128,15 +134,20 @@ def merged_positions(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
 
 
 def lost_digits(number: Any) -> str:
-    """Return the description of the problem of a number that `merged_positions` finds."""
+    """Return the text of the problem with a number at a position that `merged_positions` returns."""
     return f"{number} and another whole number above 2^53 would become equal"
 
 
 def refuse_merged(values: NDArray[Any], where: str, columns: Sequence[str] = ()) -> None:
-    """Raise an error if float64 makes distinct integers of a column equal. `values` [N] are one column without a name.
+    """Check that conversion to float64 keeps the distinct integers of every column distinct.
+
+    Args:
+        values: the integers: [N, D] for D columns, or [N] for one column without a name.
+        where: the name of the array in error messages.
+        columns: the names of the columns; by default, messages count the columns from 1.
 
     Raises:
-        UsageError: with the first such number.
+        UsageError: if two distinct integers of a column would become equal. The message names the first such number.
     """
     for number, column in enumerate({1: [values], 2: values.T}.get(values.ndim, ())):
         rows = merged_positions(column)
@@ -148,10 +159,10 @@ def refuse_merged(values: NDArray[Any], where: str, columns: Sequence[str] = ())
 
 
 def refuse_coarse(values: NDArray[Any], where: str) -> None:
-    """Raise an error if float32 would lose the differences between these numbers.
+    """Check that conversion to float32 keeps the differences between numbers.
 
     Raises:
-        UsageError: with their mean and their standard deviation.
+        UsageError: if rounding changes the numbers too much, see `is_coarse`, or makes distinct integers equal.
     """
     refuse_merged(values, where)
     if is_coarse(values):
@@ -163,5 +174,5 @@ def refuse_coarse(values: NDArray[Any], where: str) -> None:
 
 
 def and_more(count: int) -> str:
-    """Return the text ` (and 3 more)`, or an empty text for 0."""
+    """Return a text such as ` (and 3 more)`, or an empty text if `count` is 0."""
     return f" (and {count} more)" if count else ""

@@ -10,14 +10,15 @@ from jaxtyping import Bool, Float, Shaped
 from bnnzoo.errors import UsageError
 
 _SMALLEST = np.finfo(np.float32).tiny
-"""Smallest positive float32 number that is not denormal. XLA replaces smaller numbers by 0."""
+"""Smallest positive float32 number that is not denormal. XLA replaces smaller positive numbers by 0."""
 
 
 def adjacent(numbers: Any, *, up: bool) -> Any:
-    """Return the next larger or the next smaller float32 numbers, as float64, without denormal numbers.
+    """Return, for each number, the next larger (`up`) or the next smaller float32 number, as float64.
 
-    The likelihood uses open intervals. If an inclusive end is moved outwards in this way, the open interval contains
-    it. This makes a difference only for counts.
+    Denormal numbers are skipped. The likelihood uses open intervals. If an inclusive end of an interval is moved
+    outwards to the adjacent number, the open interval contains this end. The likelihood changes noticeably only for
+    counts.
     """
     moved = np.nextafter(np.asarray(numbers, np.float32), np.float32(np.inf if up else -np.inf))
     is_denormal = (moved != 0) & (abs(moved) < _SMALLEST)
@@ -25,7 +26,7 @@ def adjacent(numbers: Any, *, up: bool) -> Any:
 
 
 def single_numbers(bounds: Float[np.ndarray, "*row 2"]) -> Float[np.ndarray, "*row"]:
-    """Return one number per cell: the value, the finite end of a one-sided bound, or the midpoint of an interval."""
+    """Return one number per cell: the known value, the end of a one-sided bound, or the midpoint of an interval."""
     low, high = bounds[..., 0], bounds[..., 1]
     with np.errstate(invalid="ignore"):
         middle = np.where(low == high, low, low / 2 + high / 2)
@@ -39,7 +40,10 @@ def is_bounds_array(y: Any) -> bool:
 
 
 def as_cells(bounds: Float[np.ndarray, "row target 2"]) -> Shaped[np.ndarray, "row *target"]:
-    """Write bounds as table cells: <0.5, >100, (1.0,2.0), or a number. One target gives [N], several give [N, T]."""
+    """Return bounds as texts of table cells: <0.5, >100, (1.0,2.0), or a number.
+
+    The shape of the result is [N] for one target, and [N, T] for T targets.
+    """
     low, high = bounds[..., 0].astype(float), bounds[..., 1].astype(float)
     cells = np.empty(low.shape, object)
     for index in np.ndindex(low.shape):
@@ -50,7 +54,7 @@ def as_cells(bounds: Float[np.ndarray, "row target 2"]) -> Shaped[np.ndarray, "r
 
 
 def uncensored_targets(y: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
-    """Replace censored targets [N, T, 2] by single numbers [N, T], see `single_numbers`; others are unchanged."""
+    """Replace censored targets [N, T, 2] by single numbers [N, T], see `single_numbers`; keep other targets."""
     return single_numbers(y) if y.ndim == 3 else y
 
 
@@ -66,13 +70,14 @@ def are_bounds(y: Float[np.ndarray, "*row target bound"]) -> bool:
 
 
 def bounds_of(y: Any, num_rows: int, where: str) -> Float[np.ndarray, "row target bound"]:
-    """Return an array of censored targets, [N, 2] for one target or [N, T, 2], as float32 [N, T, 2].
+    """Convert censored targets, [N, 2] for one target or [N, T, 2] for T targets, to float32 [N, T, 2].
 
-    The smallest and the largest value of a target are possible values, but the likelihood uses open intervals.
-    Therefore the two ends of an interval are moved outwards to the adjacent numbers.
+    The last axis of `y` holds the smallest and the largest possible value of a target. The likelihood uses open
+    intervals. Therefore the two ends of an interval are moved outwards to the adjacent float32 numbers.
 
     Raises:
-        UsageError: if the shape is wrong, or with the first row that is not an interval.
+        UsageError: if the shape is wrong, or if the bounds of a row are not an interval. The message names the first
+            such row.
     """
     try:
         bounds: Any = np.asarray(y, np.float64)

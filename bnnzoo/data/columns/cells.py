@@ -15,8 +15,8 @@ Kind = Literal["number", "boolean", "date", "time", "text"]
 class Cells(NamedTuple):
     """One column with a known type.
 
-    numbers: [N] float64, nan if missing: days since 1970 for dates, hours since midnight for times, and positions in
-    `levels` for text.
+    `numbers` is a float64 array [N] with nan for missing cells. It contains days since 1970 for dates, hours since
+    midnight for times of day, and positions in `levels` for text.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Cells(NamedTuple):
     zoned: bool = False
     """Whether dates have a time zone."""
     bounds: Float[np.ndarray, "row 2"] | None = None
-    """The smallest and the largest possible value of each cell of a censored target; equal for a known value."""
+    """The smallest and the largest possible value of each cell of a censored target; both are equal if it is known."""
 
     @property
     def is_missing(self) -> NDArray[np.bool_]:
@@ -35,16 +35,17 @@ class Cells(NamedTuple):
 
     @property
     def known(self) -> Float[np.ndarray, " row"]:
-        """The numbers [N], nan where the cell is missing or a bound."""
+        """The numbers [N], with nan for cells that are missing or are bounds."""
         if self.bounds is None:
             return self.numbers
         return np.where(self.bounds[:, 0] == self.bounds[:, 1], self.numbers, np.nan)
 
 
 def as_text(value: Any) -> str:
-    """Return a cell as one line of text. Whole numbers have no decimal point, so that 1 and 1.0 are one level.
+    """Return a cell as one line of text.
 
-    Letters with accents are composed (NFC), so that the two ways to store é are one level.
+    Whole numbers are written without a decimal point, so that 1 and 1.0 become the same level. Letters with accents are
+    composed (NFC), so that the two ways to store é become the same level.
     """
     if isinstance(value, float | np.floating) and float(value).is_integer() and abs(value) < 2**53:
         return str(int(value))

@@ -1,4 +1,8 @@
-"""Codes for missing cells: numbers that look like codes, such as -999, and options whose codes no cell has."""
+"""Checks of codes for missing cells.
+
+A number such as -999 probably is a code that the user did not declare. A code that the user declared in `missing_code`
+probably is a mistake if no cell contains it.
+"""
 
 from __future__ import annotations
 
@@ -21,32 +25,36 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FAR = 10.0
-"""Minimal distance of a code from the other values, in their interquartile ranges."""
+"""Minimal distance of a code from the nearest other value, in interquartile ranges of the other values."""
 _FEWEST_ROWS = 10
 """Minimal number of rows at which a value that occurs once can be distinguished from an ordinary outlier."""
 _LARGEST_SINGLE_CODE = -99.0
-"""A code at or below this value may occur once, if there are enough rows."""
+"""A number up to this value is reported even if it occurs only once, if there are enough rows."""
 _SMALLEST_SINGLE_HIGH_CODE = 999.0
-"""A code at or above this value may occur once, if there are enough rows."""
+"""A number from this value on is reported even if it occurs only once, if there are enough rows."""
 _ANY_ROWS = -999.0
-"""A code at or below this value may occur once, for any number of rows."""
+"""A number up to this value is reported even if it occurs only once, for any number of rows."""
 _FEWEST_VALUES = 2
-"""Minimal number of other values in a column with a code."""
+"""Minimal number of distinct other values in a column with a code."""
 _ALWAYS_CODES = (-200.0, -32768.0, 32767.0, -2147483648.0, 2147483647.0, -1e20, 1e20, -1e30, 1e30, 9.96921e36)
-"""Codes of instruments and file formats that are not repeated digits."""
+"""Codes of instruments and file formats that do not consist of one repeated digit."""
 _SCALE_CODES = (7.0, 8.0, 9.0)
-"""Codes of questionnaires: refused, do not know, no answer. A 7 without 8 or 9 may be a value of the scale."""
+"""Codes of questionnaires: refused, do not know, no answer. If 7 occurs without 8 and 9, it may be an answer."""
 _TOP_REPEATED, _TOP_ONCE = 0.1, 0.25
-"""Minimal fraction of the rows with the largest value of a scale: for a repeated code, and for a code that occurs once.
+"""Minimal fraction of the rows that have the largest value of a scale.
 
-If the largest value is rarer, the column probably contains counts.
+`_TOP_REPEATED` applies if cells with codes occur more than once, and `_TOP_ONCE` if there is one such cell. If the
+largest value is rarer, the column probably contains counts.
 """
 _TOP_ROWS = 4
-"""Minimal number of rows with the largest value of a scale."""
+"""Minimal number of rows that have the largest value of a scale."""
 
 
 class Code(NamedTuple):
-    """A value that looks like a code for a missing cell, in `count` of `rows` cells; others are `low` to `high`."""
+    """A value that looks like a code for a missing cell.
+
+    It occurs in `count` of `rows` cells. The other values of the column lie between `low` and `high`.
+    """
 
     column: str
     value: float
@@ -64,25 +72,31 @@ class Code(NamedTuple):
         return str(single) if single == self.value else f"{self.value:.10g}"
 
     def describe(self, others: str = "others") -> str:
-        """Return a text with the value, its frequency and the range of the other values, which it calls `others`."""
+        """Return a text with the value, its frequency and the range of the other values.
+
+        Args:
+            others: the word for the other values in this text.
+        """
         return (
             f"{self.column} ({self.text} in {self.count} of {self.rows} rows, {others} {self.low:g} to {self.high:g})"
         )
 
 
 def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
-    """Find values that look like codes and lie outside the other values of a column. Cells with nan are ignored.
+    """Return the values of a column that look like codes and lie outside the range of the other values.
 
-    A code must occur more than once, with two exceptions. In a column of at least ten cells, numbers up to -99 or from
-    999 on and the codes of instruments and file formats may occur once. In any column, -999, -9999 and so on may occur
-    once.
+    Cells with nan are ignored. Only numbers that are usual as codes are considered, see `_looks_like_a_code`.
+
+    A code must occur more than once, with two exceptions. In a column of at least ten cells, numbers up to -99, numbers
+    from 999 on, and the codes of instruments and file formats need to occur only once. In any column, the codes -999,
+    -9999 and so on need to occur only once.
 
     A code must lie more than ten interquartile ranges from the nearest other value. For -9 and values below -50 it is
     enough that no other value is negative. For 7, 8 and 9 it is enough that the other values form a scale, see
     `_beside_a_scale`.
     """
     present = numbers[np.isfinite(numbers)]
-    # A distant value is the minimum or the maximum, so most columns need no sorting.
+    # A code is the minimum or the maximum of the column. This test of both values spares most columns the sorting.
     if not present.size or not may_hold_codes(float(present.min()), float(present.max())):
         return []
     values, counts = np.unique(present, return_counts=True)
@@ -109,10 +123,15 @@ def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
 
 
 def _beside_a_scale(values: Float[np.ndarray, " value"], counts: Int[np.ndarray, " value"]) -> list[float]:
-    """Return the values 7, 8 and 9 if they may be codes beside a scale, such as 9 if the others are 1, 2, 3, 4, 5.
+    """Return those of the values 7, 8 and 9 that are probably codes in a column with the answers of a scale.
 
-    The scale consists of all whole numbers from 0 or 1 to its largest value, which is at least two below the codes. The
-    largest value must be frequent, because in a column of counts it is rare.
+    For example, 9 is returned if the other values are 1, 2, 3, 4 and 5. The other values must be all whole numbers from
+    0 or 1 to a largest value, which is at least two below the codes. This largest value must be frequent, because in a
+    column of counts it would be rare.
+
+    Args:
+        values: the distinct values of the column, sorted.
+        counts: the number of cells with each value.
     """
     rows, jumps = counts.sum(), np.flatnonzero(np.diff(values) != 1)
     if rows < _FEWEST_ROWS or values[0] not in (0.0, 1.0) or not jumps.size or not jumps[0]:
@@ -126,12 +145,12 @@ def _beside_a_scale(values: Float[np.ndarray, " value"], counts: Int[np.ndarray,
 
 
 def doubts_of_codes(codes: Sequence[Code], targets: Sequence[str], *, instead: str = "") -> list[str]:
-    """Return doubts about values that look like codes, with the options that declare them as missing.
+    """Return the texts of warnings about values that look like codes.
 
     Args:
         codes: the values.
         targets: the names of the targets.
-        instead: the remedy for arrays, to which the options of tables do not apply.
+        instead: the remedy for arrays. By default the remedy is the option of a table that declares the codes.
     """
     doubts = []
     for are_targets in (False, True):
@@ -149,14 +168,14 @@ def doubts_of_codes(codes: Sequence[Code], targets: Sequence[str], *, instead: s
 
 
 def notes_of_unused_codes(frame: pd.DataFrame, reading: Reading, decimal: Any, where: str) -> list[str]:
-    """Return a note for each missing code that no cell of its columns has. If the code is a list, warn instead.
+    """Return a note for each code of `missing_code` that no cell contains. Warn if the code is a list such as -9,-99.
 
-    Other codes give no warning, because a part of a table need not contain every code of the whole table.
+    A single code causes no warning, because a part of a table need not contain every code of the whole table.
 
     Args:
-        frame: the columns in use, as the reader of the format returns them.
-        reading: the options with the codes.
-        decimal: the decimal mark of cells of text.
+        frame: the columns in use, with the types of the file reader.
+        reading: the options, including `missing_code`.
+        decimal: the decimal mark of numbers in text cells.
         where: the name of the table in messages.
     """
     notes = []
@@ -179,7 +198,7 @@ def notes_of_unused_codes(frame: pd.DataFrame, reading: Reading, decimal: Any, w
 
 
 def _holds_code(series: Any, style: Style) -> bool:
-    """Whether a cell of a column is a code. Columns of dates are not tested."""
+    """Whether a column contains a code of its style. Columns of dates are not tested; the result for them is True."""
     import pandas as pd
 
     if pd.api.types.is_datetime64_any_dtype(series.dtype):
@@ -194,12 +213,15 @@ def _holds_code(series: Any, style: Style) -> bool:
 
 
 def may_hold_codes(low: float, high: float) -> bool:
-    """Whether a column with this minimum and maximum may contain codes, which are always the minimum or the maximum."""
+    """Whether the minimum or the maximum of a column looks like a code."""
     return _looks_like_a_code(low) or _looks_like_a_code(high) or high in _SCALE_CODES[1:]
 
 
 def _looks_like_a_code(value: float) -> bool:
-    """Whether a number is -1, -7, -8, -9, a repetition of 7, 8 or 9 (-999, 99.99), or a code of a format."""
+    """Whether a number is usual as a code.
+
+    Such numbers are -1, -7, -8, -9, repetitions of the digit 7, 8 or 9 (such as -999 and 99.99), and `_ALWAYS_CODES`.
+    """
     if value in (-1.0, -9.0, -8.0, -7.0) or value in _ALWAYS_CODES or np.float32(value) == np.float32(9.96921e36):
         return True
     digits = f"{abs(value):.7g}".replace(".", "")
@@ -207,7 +229,10 @@ def _looks_like_a_code(value: float) -> bool:
 
 
 def _may_occur_once(value: float, *, enough: bool) -> bool:
-    """Whether a code with this value may occur once. `enough` says that the column has at least ten cells."""
+    """Whether a code with this value is reported even if it occurs only once.
+
+    `enough` states whether the column has at least ten cells.
+    """
     if value in _ALWAYS_CODES:
         return enough
     return value <= (_LARGEST_SINGLE_CODE if enough else _ANY_ROWS) or (enough and value >= _SMALLEST_SINGLE_HIGH_CODE)

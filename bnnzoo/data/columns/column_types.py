@@ -1,7 +1,7 @@
 """Types of raw table columns: numbers, booleans, dates, times of day, or text with levels.
 
-docs/data.md states the rules. They use only the distinct cells of a column. They are the same for CSV, Parquet and data
-frames.
+docs/data.md states the rules by which the cells of a column determine its type. The rules are the same for CSV files,
+Parquet files and data frames.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ def interpret(
     kind: str = "",
     style: Style = _PLAIN,
 ) -> Cells:
-    """Convert a column of a pandas frame to `Cells`; report invalid cells to `faults`.
+    """Convert a column of a pandas frame to `Cells`, and record invalid cells in `faults`.
 
     Args:
-        kind: the required type; by default the cells decide. `label` is text in which no word means a missing cell.
+        kind: the required type; by default the cells determine the type. `label` is text in which words such as `none`
+            do not mean a missing cell.
         style: the notation of the cells.
     """
     import pandas as pd
@@ -49,7 +50,7 @@ def interpret(
             return text_cells(name, codes, [as_text(value) for value in values], style.is_missing, ordered=True)
         return TextColumn(name, codes, [as_text(value) for value in values], faults, style).read(kind)
     dtype_kind = _kind_of_dtype(dtype)
-    # A column that was 0 and 1 in training may be booleans here.
+    # A column of booleans is accepted as numbers, because the training table may have contained 0 and 1 instead.
     if dtype_kind and kind in ("", dtype_kind, "number" if dtype_kind == "boolean" else dtype_kind):
         if dtype_kind == "date":
             days = days_since_1970(series)
@@ -89,9 +90,9 @@ def _floats(series: Any) -> Float[np.ndarray, " row"]:
 
 
 def _without_codes(values: Float[np.ndarray, " row"], dtype: Any, style: Style) -> Float[np.ndarray, " row"]:
-    """Return the numbers, with nan for codes of missing cells.
+    """Return the numbers, with nan in place of the codes for missing cells.
 
-    In a float32 column, the codes are rounded to float32 before the comparison.
+    In a float32 column, numbers are compared with the codes rounded to float32.
     """
     code_values = np.array(style.code_numbers)
     is_float32 = getattr(dtype, "itemsize", 8) == 4 and getattr(dtype, "kind", "f") == "f"
@@ -100,9 +101,10 @@ def _without_codes(values: Float[np.ndarray, " row"], dtype: Any, style: Style) 
 
 
 def _as_integers(series: Any) -> NDArray[Any]:
-    """Return the numbers of an integer column as integers, with 0 for missing cells; empty for other columns.
+    """Return the numbers of an integer column as integers, with 0 for missing cells, or an empty array.
 
-    float64 might not represent the integers.
+    The array is empty for a column of another type. The numbers are not converted to float64, because float64 cannot
+    represent all integers exactly.
     """
     import pandas as pd
 

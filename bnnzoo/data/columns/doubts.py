@@ -1,4 +1,4 @@
-"""Doubts: texts of warnings about columns that are valid, but probably not as the user intended."""
+"""Doubts: texts of warnings about columns that are valid, but probably not what the user intended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bnnzoo.finding import setting
 _FEWEST_IDENTIFIED = 20
 """Minimal number of rows for an identifier. With fewer rows, all values may be distinct by chance."""
 _FEWEST_NUMBERED = 3
-"""The same minimal number for a column with a name that is usual for row numbers."""
+"""Minimal number of rows for an identifier if the name of the column is usual for row numbers."""
 _ROW_NUMBERS = re.compile(
     r"unnamed: ?\d+|rownames?|row[ ._-]?(?:names?|id|no|nr|num(?:ber)?)?|index|level_0|\.\.\.1|#", re.I
 )
@@ -28,18 +28,19 @@ _SENTINELS = ("0001-01-01", "1753-01-01", "1899-12-30", "1899-12-31", "1900-01-0
 _TOTALS = re.compile(
     r"(?:(?:grand|sub)?[ -]?totals?|sum|summe|gesamt|insgesamt|somme|suma|totale|mean|average)\b.*", re.I
 )
-"""Labels of a closing row of sums or means."""
+"""Labels of a last row with sums or means of the columns."""
 _FEWEST_WITH_UNIT = 3
-"""Minimal number of levels with the same unit that are considered amounts."""
+"""Minimal number of levels with the same unit, such as 1 kg, in a column of text that should be numbers."""
 _FEWEST_VALUES = 2
-"""Minimal number of other values in a column with a distant value."""
+"""Minimal number of values that a placeholder date is compared with, and of whole numbers that may be dates."""
 
 
 def doubts_of_inputs(cells: Sequence[Cells]) -> list[str]:
-    """Return doubts about constant columns and identifiers.
+    """Return doubts about inputs that are constant, or that are identifiers.
 
-    A single input is never called an identifier: a time, for example, may differ in every row. For a column with a name
-    that is usual for row numbers, fewer rows are enough.
+    An identifier is a column of whole numbers or of text that differ in all rows. A small table contains such columns
+    by chance, so at least 20 rows are required, or 3 if the column has a usual name for row numbers. The only input of
+    a table is never reported as an identifier, because it may be a time, for example.
     """
     names_by_kind: dict[str, list[str]] = {"constant": [], "identifier": []}
     for column in cells:
@@ -81,13 +82,16 @@ def doubts_of_targets(cells: Sequence[Cells]) -> list[str]:
 def doubts_of_text(
     cells: Sequence[Cells], categories: Sequence[str], targets: Sequence[str], skip: Callable[[int], str] | None
 ) -> list[str]:
-    """Return doubts about text: amounts, names of columns, totals, levels that differ in case.
+    """Return doubts about columns of text.
+
+    The doubts are about numbers with a unit, levels that look alike, a class that may mean a missing cell, a row of
+    totals, and cells with the names of columns.
 
     Args:
         categories: the columns that the user declared as categories.
         targets: the names of the targets.
-        skip: a function that returns the option to leave out a row, counted from 0, or ""; None if rows were already
-            left out.
+        skip: a function that returns the option to leave out a row, counted from 0, or "" if there is no such option.
+            None if rows were already left out, so that the last cell may not be the last row of the table.
     """
     texts = [column for column in cells if column.kind == "text"]
     doubts = []
@@ -129,7 +133,10 @@ def doubts_of_text(
 
 
 def _describe_similar(levels: Sequence[str]) -> list[str]:
-    """Return descriptions of categories that differ only in case, or in invisible or wide characters."""
+    """Return descriptions of categories that differ only in case, and of categories that look alike.
+
+    Categories that look alike differ only in invisible characters, or in wide or combined forms of letters.
+    """
     folded = Counter(level.casefold() for level in levels)
     twins = [level for level in levels if folded[level.casefold()] > 1]
     texts = [f"categories that differ only in capital letters: {list_names(twins)}"] if twins else []
@@ -139,13 +146,13 @@ def _describe_similar(levels: Sequence[str]) -> list[str]:
 
 
 def _visible(text: str) -> str:
-    """Return a text without invisible characters, and with the plain form of wide characters and ligatures."""
+    """Return a text without invisible characters, with plain letters in place of wide letters and ligatures."""
     visible = "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
     return " ".join(unicodedata.normalize("NFKC", visible).split())
 
 
 def doubts_of_dates(cells: Sequence[Cells]) -> list[str]:
-    """Return doubts about placeholder dates, and about dates that are written as whole numbers."""
+    """Return doubts about placeholder dates, and about whole numbers such as 20240317 that are probably dates."""
     doubts = []
     for column in cells:
         present = np.unique(column.numbers[~column.is_missing])
@@ -168,7 +175,8 @@ def doubts_of_dates(cells: Sequence[Cells]) -> list[str]:
 def sentinel_days(distinct: Float[np.ndarray, " distinct"]) -> list[float]:
     """Return the placeholder dates of a column that are far from its other dates, as days since 1970.
 
-    `distinct` are the sorted distinct dates of the column.
+    Args:
+        distinct: the sorted distinct dates of the column, as days since 1970.
     """
     days = [float(np.datetime64(text, "D").astype(float)) for text in _SENTINELS]
     others = distinct[~np.isin(np.floor(distinct), days)]
@@ -180,7 +188,7 @@ def sentinel_days(distinct: Float[np.ndarray, " distinct"]) -> list[float]:
 
 
 def _are_written_dates(numbers: Float[np.ndarray, " distinct"]) -> bool:
-    """Whether there are at least two numbers, and all are dates written as YYYYMMDD."""
+    """Whether there are at least two numbers, and all of them are possible dates in the form YYYYMMDD."""
     if numbers.size < _FEWEST_VALUES or numbers[0] < 19000101 or numbers[-1] > 21001231:
         return False
     if not np.array_equal(numbers, np.floor(numbers)):

@@ -1,4 +1,4 @@
-"""Faults of a table, collected and reported together."""
+"""Faults of a table. All faults are collected first, and then reported in one error."""
 
 from __future__ import annotations
 
@@ -18,28 +18,32 @@ from bnnzoo.finding import setting
 _MOST_NAMED = 20
 DROP_INSTEAD = ", or use [[drop=NAME]]"
 DROP_COLUMN = ", or drop the column with [[drop=NAME]]"
-"""Ends of remedies that do not apply to targets and to a trained model's columns."""
+"""`DROP_INSTEAD` and `DROP_COLUMN` are ends of remedies.
+
+They are removed for targets and for the columns of a trained model, because these columns cannot be dropped.
+"""
 
 CENSORED = "with bounds in place of numbers"
+"""Description of the fault that a column contains bounds, but `censored` is not set."""
 
 
 MAX_MISSING_CODES = 3
-"""Maximal number of different cells that a message proposes as missing codes."""
+"""Maximal number of different cells that a message proposes as codes for missing cells."""
 _MOST_UNITS = 3
-"""Maximal number of rows below a header that may hold units and widths."""
+"""Maximal number of rows below a header that can be rows of units or of column widths."""
 
 
 class Fault(NamedTuple):
     """One fault of a column.
 
     Attributes:
-        description: text for all columns with this fault; they share one line of the message.
-        problem: the problem of this column.
-        remedy: the advice; NAME stands for the column.
-        row: the first affected row, from 1; 0 for the whole column.
+        description: the text about the fault if several columns have it; one line of the message lists them.
+        problem: the text about the fault if only this column has it.
+        remedy: the advice; NAME stands for the name of the column.
+        row: the first affected row, counted from 1; 0 if the fault is about the whole column.
         count: the number of affected rows.
-        coded: whether the column may be categorical, with codes as its cells.
-        codes: the different cells with this fault, if each may stand for a missing cell; otherwise ().
+        coded: whether the cells may be codes of categories, so that the remedy is to declare the column as categorical.
+        codes: the different cells with this fault, if each of them may stand for a missing cell; otherwise ().
     """
 
     description: str
@@ -57,8 +61,8 @@ class Faults:
 
     Attributes:
         table: the table; its name starts every line.
-        trained: whether a model is trained, so that its columns are fixed.
-        inputs: the columns that may be categories.
+        trained: whether the table is read for a trained model, so that the columns are fixed.
+        inputs: the columns that the user can declare as categories.
         targets: the columns that cannot be dropped.
         faults_by_column: the faults of each column.
         notes: sentences for the user that do not describe faults.
@@ -73,7 +77,13 @@ class Faults:
     _rows: dict[str, list[Int[np.ndarray, " some"]]] = field(default_factory=dict)
 
     def add(self, column: str, fault: Fault, rows: Int[np.ndarray, " some"] | None = None) -> None:
-        """Record a fault; a column keeps the first fault of each kind. `rows` (from 0) are the affected rows."""
+        """Record a fault of a column, unless the column already has a fault with the same description.
+
+        Args:
+            column: the name of the column.
+            fault: the fault.
+            rows: the affected rows, counted from 0. They are recorded in any case.
+        """
         column_faults = self.faults_by_column.setdefault(column, [])
         if fault.description not in [other.description for other in column_faults]:
             column_faults.append(fault)
@@ -81,17 +91,18 @@ class Faults:
             self._rows.setdefault(column, []).append(rows)
 
     def recorded_rows(self, column: str, count: int) -> NDArray[np.bool_]:
-        """Return a mask of `count` rows that marks the recorded faults of a column."""
+        """Return a mask of the rows that have a recorded fault in a column; `count` is the number of rows."""
         is_recorded = np.zeros(count, bool)
         for rows in self._rows.get(column, ()):
             is_recorded[rows] = True
         return is_recorded
 
     def check(self) -> None:
-        """Raise an error if there are faults.
+        """Check that no fault was recorded.
 
         Raises:
-            UsageError: with one line for each kind of fault, which lists every affected column.
+            UsageError: if there are faults. The message has one line for each kind of fault; the line lists the
+                affected columns.
         """
         kinds: dict[tuple[str, bool], dict[str, Fault]] = {}
         for column, faults in self.faults_by_column.items():
@@ -148,7 +159,10 @@ class Faults:
         return with_names(remedy, columns)
 
     def _option_of_units(self, faults: Sequence[Fault]) -> str:
-        """Return the end of a remedy if the faulty rows come first and have no numbers: units, or the header."""
+        """Return the end of a remedy that proposes to skip rows of units below the header.
+
+        It is empty unless the faulty rows are the first rows and contain no numbers.
+        """
         places = {(fault.row, fault.count) for fault in faults}
         row, count = places.pop()
         if places or row != 1 or count > _MOST_UNITS or any(map(self.table.has_number, range(count))):
@@ -162,7 +176,10 @@ class Faults:
         return f"; if {unit_rows}, leave {it} out with {units}; if row {count} is the header, use {above}"
 
     def _option_of_remark(self, faults: Sequence[Fault]) -> str:
-        """Return the end of a remedy if all faults are in one row without numbers, which may be a remark."""
+        """Return the end of a remedy that proposes to skip a row which is a remark.
+
+        It is empty unless all faults are in one row, and this row contains no numbers.
+        """
         rows = {fault.row for fault in faults}
         row = rows.pop()
         if rows or not row or any(fault.count > 1 for fault in faults) or self.table.has_number(row - 1):
@@ -172,7 +189,10 @@ class Faults:
 
 
 def with_names(remedy: str, columns: Sequence[str]) -> str:
-    """Insert the columns into the settings of a remedy, if they are few: `--drop NAME` becomes `--drop a,b`."""
+    """Insert the names of at most 20 columns into the options of a remedy: `--drop NAME` becomes `--drop a,b`.
+
+    If there are more columns, the remedy keeps NAME.
+    """
     if len(columns) > _MOST_NAMED:
         return remedy
     has_comma = any("," in name for name in columns)
@@ -184,7 +204,7 @@ def with_names(remedy: str, columns: Sequence[str]) -> str:
 
 
 def list_names(names: Iterable[str]) -> str:
-    """Join names for a message; at most twenty are listed."""
+    """Join names for a message; beyond twenty names, the message only counts them."""
     names = list(names)
     num_others = len(names) - _MOST_NAMED
     return ", ".join([*names[:_MOST_NAMED], *([f"and {num_others} more"] if num_others > 0 else [])])

@@ -1,4 +1,8 @@
-"""Notations of cells: numbers, booleans, dates and times in tables, and notations that are refused."""
+"""Notations of the cells of a table: numbers, booleans, dates and times.
+
+Some patterns (`OTHER_DATE`, `OTHER_TIME`, `DRESSED_NUMBER`) match notations that are refused. The type of a column is
+recognised from them, so that the error message is about this type.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Literal, NamedTuple
 from bnnzoo.data.columns.bounds import adjacent
 
 MISSING = frozenset({"", ".", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "#na", "null", "none", "<na>", "nat", r"\n"})
-"""Words for a missing cell, in upper or lower case. MySQL and PostgreSQL write \\N."""
+"""Words for a missing cell, after conversion to lower case. MySQL and PostgreSQL write \\N."""
 
 _DIGITS = r"[+\u2212-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 NUMBER = re.compile(rf"(?=.{{1,400}}\Z)(?:{_DIGITS}|[+\u2212-]?inf(?:inity)?)", re.IGNORECASE)
@@ -17,7 +21,7 @@ _INTERVAL = re.compile(
     rf"(?=.{{1,800}}\Z)(?:[\[(]\s?({_DIGITS})\s?[,;]\s?({_DIGITS})\s?[\])]|({_DIGITS})\s?\.\.\s?({_DIGITS}))"
 )
 LONG = re.compile(r"([+\u2212-]?[0-9]{16,400})(?:\.0*)?")
-"""Whole numbers that float64 may not represent exactly."""
+"""Whole numbers with so many digits that float64 may not represent them exactly."""
 BOOLEAN = re.compile(r"true|false", re.IGNORECASE)
 TIME = re.compile(r"(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?")
 DATE = re.compile(
@@ -46,15 +50,15 @@ OTHER_DATE = re.compile(
     re.IGNORECASE,
 )
 OTHER_TIME = re.compile(
-    # 5:30 PM, or a duration of a day or more, 36:15:00
+    # Examples: 5:30 PM, or 36:15:00 (a duration of a day or more).
     r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?\s?[ap]\.?m\.?|[0-9]{1,4}:[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]+)?)?",
     re.IGNORECASE,
 )
 _MONEY = r"(?:[$€£¥₹₽₺₩]|R\$|kr\.?|zł|USD|EUR|GBP|CHF|Fr\.|JPY|CNY|INR|AUD|CAD|SEK|NOK|DKK|PLN|BRL)"
 DRESSED_NUMBER = re.compile(
-    # a decimal comma, thousands separators (also Indian), a currency, a percent sign, parentheses or a final minus for
-    # negative numbers; Fortran's exponents; hexadecimal digits; 5,- and powers of ten; numbers with errors, 1.5 ± 0.2
-    # and 1.5 (0.2); quotes of a spreadsheet, ="05" and '05'
+    # Numbers with a decimal comma, thousands separators (also the Indian ones), a currency or a percent sign; negative
+    # numbers in parentheses or with a final minus; Fortran's exponents (1D5); hexadecimal digits; prices such as 5,-;
+    # powers of ten; numbers with errors, 1.5 ± 0.2 and 1.5 (0.2); numbers in quotes of a spreadsheet, ="05" and '05'
     rf"(?=.{{1,100}}\Z)(?:(?P<open>\()?[+\u2212-]?(?:{_MONEY}\s?)?[+\u2212-]?"
     r"(?:[0-9]{1,3}(?:[,.'\u2019\s][0-9]{3})+(?:[.,][0-9]+)?|[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?:\.[0-9]+)?"
     r"|[0-9]*[.,]?[0-9]+)"
@@ -68,16 +72,16 @@ DRESSED_NUMBER = re.compile(
 WITH_UNIT = re.compile(
     r"[+\u2212-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)\s?([^\s0-9.,:/+-][^\s0-9]{0,11}(?:/[^\s0-9]{1,4})?)"
 )
-"""A number with a unit, 1.5 kg; the unit is the group."""
+"""A number with a unit, such as 1.5 kg. The group of the pattern matches the unit."""
 
 
 class Style(NamedTuple):
     """The notation of the cells of a column.
 
     Attributes:
-        decimal: the decimal mark; "" for a point that no option can change (data frames).
+        decimal: the decimal mark; "" for a table without an option for it, such as a data frame, where it is a point.
         codes: values that mean a missing cell.
-        censored: whether cells may be bounds, such as <0.5.
+        censored: whether cells can be bounds, such as <0.5.
     """
 
     decimal: Literal["", ".", ","] = ""
@@ -96,14 +100,14 @@ class Style(NamedTuple):
         return float(text.replace("\u2212", "-"))
 
     def is_missing(self, text: str) -> bool:
-        """Whether a cell is missing, by convention or by a code."""
+        """Whether a text means a missing cell: it is one of the words `MISSING`, or one of the codes."""
         if text.casefold() in MISSING or text in self.codes:
             return True
         return bool(self.codes) and self.is_number(text) and self.number(text) in self.code_numbers
 
     @property
     def code_numbers(self) -> tuple[float, ...]:
-        """The codes that are numbers, with a decimal point or with the decimal mark of the file."""
+        """The codes that are numbers, written with a decimal point or with the decimal mark of the file."""
         return tuple(
             style.number(code)
             for code in self.codes
@@ -111,17 +115,18 @@ class Style(NamedTuple):
         )
 
     def is_one_sided(self, text: str) -> bool:
-        """Whether the text is a one-sided bound, <0.5 or >100."""
+        """Whether the text is a one-sided bound, such as <0.5 or >100."""
         return _ONE_SIDED.fullmatch(self._with_points(text)) is not None
 
     def is_interval(self, text: str) -> bool:
-        """Whether the text is an interval, 1..2 or [1,2], even one whose ends are in the wrong order."""
+        """Whether the text has the form of an interval, such as 1..2 or [1,2]. The ends may be in the wrong order."""
         return _INTERVAL.fullmatch(self._with_points(text)) is not None
 
     def bounds(self, text: str) -> tuple[float, float] | None:
         """Return the open interval of a censored cell, or None if the text is not a bound.
 
-        Inclusive ends, as in <=5, [1,2] and 1..2, are moved to the adjacent float32 number.
+        Inclusive ends, as in <=5, [1,2] and 1..2, are moved outwards to the adjacent float32 number, so that the open
+        interval contains them.
         """
         text = self._with_points(text)
         if match := _ONE_SIDED.fullmatch(text):
@@ -138,7 +143,10 @@ class Style(NamedTuple):
         return None
 
     def _with_points(self, text: str) -> str:
-        """Return a bound with decimal points. With decimal commas, a point gives "", as >1.000 may be 1000."""
+        """Return a bound with decimal points in place of the decimal mark of the file.
+
+        If the decimal mark is a comma and the text contains a point, return "": the number in >1.000 may be 1000.
+        """
         if self.decimal != ",":
             return text
         return "" if "." in text.replace("..", "") else text.replace(",", ".")
@@ -150,7 +158,7 @@ def parse_hours(text: str) -> float:
 
 
 def as_iso(text: str) -> str:
-    """Return a date in the form that pandas reads: with dashes, and with the zone in digits."""
+    """Return a date in the form that pandas reads: with dashes, and with Z or +HH:MM as the time zone."""
     text = re.sub(r"\s?(UTC|GMT)$", "Z", text.replace("/", "-").replace(",", "."))
     return re.sub(r"(:[0-9.]+\s?[+-][0-9]{2})$", r"\1:00", text)
 

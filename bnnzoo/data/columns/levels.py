@@ -1,4 +1,4 @@
-"""Levels of categories: equality of texts, and their positions among the known levels."""
+"""Levels of categories: comparison of texts with the known levels, and positions of the levels."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PLAIN = Style()
 
 
 def level_positions(texts: Sequence[str], known_levels: Sequence[str]) -> list[int]:
-    """Return the position of each text among the known levels; -1 if it is unknown.
+    """Return the position of each text among the known levels, or -1 if no level matches.
 
-    A text matches the level with the same spelling. If all known levels are numbers or booleans, it also matches the
-    level with the same value.
+    A text matches the level with the same spelling. If all known levels are plain numbers or booleans with distinct
+    values, a text also matches the level with the same value, for example 1.0 the level 1.
     """
     position_of_level = {text: i for i, text in enumerate(known_levels)}
     position_of_value = {value: i for i, value in enumerate(numeric_values(known_levels) or ())}
@@ -29,9 +29,9 @@ def level_positions(texts: Sequence[str], known_levels: Sequence[str]) -> list[i
 
 
 def numeric_values(levels: Sequence[str]) -> list[float] | None:
-    """Return the value of each level if all are plain numbers or booleans, else None.
+    """Return the value of each level if all levels are plain numbers or booleans, otherwise None.
 
-    1 and 1.0 are plain numbers; 01 is not, because it is a code.
+    1 and 1.0 are plain numbers. 01 is not a plain number, because a number with a leading zero is a code.
     """
     values = [value for text in levels if (value := _value(text)) is not None]
     are_plain = len(values) == len(levels) and all(
@@ -44,7 +44,7 @@ def numeric_values(levels: Sequence[str]) -> list[float] | None:
 
 
 def merge_equal_levels(cells: Cells) -> Cells:
-    """Merge levels of equal value in a text column, such as 1 and 1.0; the first of them is kept."""
+    """Merge levels of equal value in a column of text, such as 1 and 1.0. The merged level is the first of them."""
     values = numeric_values(cells.levels) or []
     first = {value: level for level, value in zip(reversed(cells.levels), reversed(values), strict=False)}
     if len(first) == len(values):

@@ -1,4 +1,4 @@
-"""Options for reading table cells. The run's file stores them, so that new tables are read in the same way."""
+"""Options for reading table cells. The file of a run stores them, so that new tables are read in the same way."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Reading:
 
     Attributes:
         separator: the character between the cells of a row; "" to detect it.
-        decimal: "." or ","; "" to detect it.
-        skip_rows: lines of the file to skip, counted from 1: "2", "1-10".
+        decimal: the decimal mark, "." or ","; "" to detect it.
+        skip_rows: lines of the file to skip, counted from 1, such as "2" or "1-10".
         encoding: the text encoding; "" for UTF-8.
-        missing_code: values that mean a missing cell, for all columns or as NAME=VALUE.
-        censored: whether targets such as <0.5, >100 and 1..2 are bounds.
+        missing_code: values that mean a missing cell: VALUE for all columns, NAME=VALUE for the column NAME.
+        censored: whether targets such as <0.5, >100 and 1..2 are read as bounds.
     """
 
     separator: str = ""
@@ -52,10 +52,10 @@ class Reading:
         missing_code: Sequence[str] = (),
         censored: bool = False,
     ) -> Reading:
-        """Return the reading for the given options.
+        """Return the options after checks, with names such as `comma` replaced by the characters.
 
         Raises:
-            UsageError: for an invalid value.
+            UsageError: if a value is invalid.
         """
         separator_mark: Any = "" if separator is None else SEPARATORS.get(separator, separator.replace("\\t", "\t"))
         if separator is not None and (
@@ -76,10 +76,10 @@ class Reading:
         return cls(separator_mark, decimal_mark, lines, encoding or "", codes, censored)
 
     def check(self) -> None:
-        """Check that a stored reading is one that options can produce.
+        """Check options that were read from a file.
 
         Raises:
-            ValueError: if it is not.
+            ValueError: if `from_options` cannot return these options.
         """
         options: dict[str, Any] = dict(vars(self))
         options |= {name: options[name] or None for name in ("separator", "decimal", "encoding")}
@@ -92,14 +92,14 @@ class Reading:
 
     @property
     def text_options(self) -> Reading:
-        """The reading with only the options about the form of a text file."""
+        """The options about the form of a text file; `missing_code` and `censored` have their defaults."""
         return dataclasses.replace(self, missing_code=(), censored=False)
 
     def check_codes(self, names: Sequence[str], where: str) -> None:
-        """Refuse a missing code for a column that the table does not have.
+        """Check that every code of `missing_code` has a value, and names a column of the table if it names a column.
 
         Raises:
-            UsageError: with the column.
+            UsageError: if a column is unknown, or if a value is empty.
         """
         for code in self.missing_code:
             matching_names = [name for name in names if code.startswith(f"{name}=")]
@@ -131,14 +131,14 @@ class Reading:
 
 
 PLAIN = Reading()
-"""The reading without any options."""
+"""The options with their default values."""
 
 
 def parse_lines(texts: Iterable[str]) -> frozenset[int]:
     """Return the lines of `skip_rows`, counted from 1.
 
     Raises:
-        UsageError: for text that is neither a line nor a range of lines.
+        UsageError: if a text is neither a line nor a range of lines.
     """
     lines: set[int] = set()
     for text in texts:

@@ -1,4 +1,4 @@
-"""Tables: named columns of cells, whatever their source."""
+"""Tables: named columns of cells, the same class for text files, Parquet files and data frames."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ if TYPE_CHECKING:
 
 
 class AbstractTable(abc.ABC):
-    """Named columns. The constructor checks the form; `column_types.interpret` checks the cells.
+    """Named columns. The constructor checks the form of the table, and `column_types.interpret` checks the cells.
 
-    The default attributes and methods are for typed cells, where no notation of text must be detected.
+    The default attributes and methods are for sources that store the type of each cell. Subclasses for text files,
+    where the notation must be detected, replace them.
 
     Attributes:
         where: the name of the table in messages.
         names: the names of the columns.
-        decimal: the decimal mark of numbers in text; "" means a point that no option can change.
-        reading: the reading of the table, including detected options.
-        note: the detected options that differ from the plain form; "" if there are none.
+        decimal: the decimal mark of numbers in text; "" if the source has no option for it, so that it is a point.
+        reading: the options with which the table is read, including detected options.
+        note: a text with the detected options that differ from the defaults; "" if there are none.
     """
 
     where: str
@@ -33,32 +34,36 @@ class AbstractTable(abc.ABC):
 
     @abc.abstractmethod
     def frame(self, names: Sequence[str], text_columns: Collection[str] = (), /) -> pd.DataFrame:
-        """Return the columns `names` in that order with the types of the reader: numbers, booleans, text, dates.
+        """Return the columns `names`, in this order, with the types of the source: numbers, booleans, text, dates.
 
         Args:
             names: the columns.
-            text_columns: the columns to return as text, as the format writes it.
+            text_columns: the columns to return as text, in the spelling of the source.
         """
 
     def cell_text(self, row: int, name: str) -> str:
-        """Return the raw text of a cell for messages; `row` counts from 0.
+        """Return the text of a cell for messages; `row` counts from 0.
 
-        A missing cell is empty, except for nan in a float column.
+        The text of a missing cell is empty, except in a column of floating-point numbers, where it is nan.
         """
         series = self.frame([name])[name]
         return "" if series.isna().iloc[row] and series.dtype.kind != "f" else str(series.iloc[row])
 
     def has_number(self, row: int) -> bool:
-        """Whether a row, counted from 0, has a number. Rows of text without one may be units or remarks."""
+        """Whether a row, counted from 0, contains a number. A row without a number may contain units or a remark."""
         del row
         return True
 
     def zero_padded_cells(self, names: Sequence[str]) -> dict[str, str]:
-        """Return a cell with a leading zero for each column of text that has one."""
+        """Return, for each column of text that contains a number with a leading zero, one such cell."""
         del names
         return {}
 
     def skip_option(self, *rows: int) -> str:
-        """Return the option that skips the lines of rows, counted from 0 (-1 is the header); "" if there is none."""
+        """Return the option that skips the lines of some rows, or "" if the source has no such option.
+
+        Args:
+            rows: the rows, counted from 0; -1 is the header.
+        """
         del rows
         return ""

@@ -1,4 +1,4 @@
-"""Columns of text whose cells decide the type: numbers, booleans, dates, times of day, or levels."""
+"""Columns of text. Their cells determine the type: numbers, booleans, dates, times of day, or levels."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _UNIX_DAY = np.timedelta64(1, "D")
 
 
 class TextColumn(NamedTuple):
-    """The distinct texts of a column and, for each row, the position of its text (`codes`; -1: a missing cell)."""
+    """The distinct texts of a column, and in `codes` the position of each row's text (-1 for a missing cell)."""
 
     name: str
     codes: Int[np.ndarray, " row"]
@@ -46,7 +46,7 @@ class TextColumn(NamedTuple):
     style: Style
 
     def read(self, kind: str) -> Cells:
-        """Return the column as `kind`, or as the type of its cells if `kind` is empty."""
+        """Return the column with the type `kind`. If `kind` is empty, the cells determine the type."""
         present = [text for text in self.texts if not self.style.is_missing(text)]
         is_kind_known, kind = bool(kind), kind or self._kind(present)
         if kind == "number":
@@ -122,7 +122,10 @@ class TextColumn(NamedTuple):
         return Cells(self.name, kind, values)
 
     def _censored(self) -> Cells:
-        """Read numbers and bounds: <0.5, >100, 1..2, [1,2]. A bound gives its finite end, an interval its midpoint."""
+        """Return a column of numbers and bounds, such as <0.5, >100, 1..2 and [1,2].
+
+        The number of a one-sided bound is its finite end, and the number of an interval is its midpoint.
+        """
 
         def parse(text: str) -> tuple[float, float] | None:
             if not self.style.is_number(text):
@@ -130,14 +133,14 @@ class TextColumn(NamedTuple):
             number = self.style.number(text)
             return number, number
 
-        description = "with cells that are no number or bound"
+        description = "with cells that are neither numbers nor bounds"
         bounds = self._parsed(parse, (2,), description, "not a number", _CENSORED_REMEDY)
         return Cells(self.name, "number", single_numbers(bounds), bounds=bounds)
 
     def _parsed(
         self, parse: Callable[[str], Any], shape: tuple[int, ...], description: str, problem: str, remedy: str
     ) -> Float[np.ndarray, "row ..."]:
-        """Return the value of each cell, nan if it is missing; report the cells for which `parse` returns None."""
+        """Return the value of each cell, or nan if it is missing. Report the cells for which `parse` returns None."""
         values = np.full((len(self.texts) + 1, *shape), np.nan)  # the last value is for code -1
         is_invalid = np.zeros(len(values), bool)
         for i, text in enumerate(self.texts):
@@ -166,7 +169,7 @@ class TextColumn(NamedTuple):
         return Cells(self.name, "date", np.append(days, np.nan)[self.codes], zoned=True in time_zones)
 
     def _report_invalid(self, is_invalid: NDArray[np.bool_], description: str, problem: str, remedy: str) -> None:
-        """Report the invalid cells. Cells that are invalid in the same way form one fault."""
+        """Report the invalid cells; `is_invalid` marks their texts. Cells with the same problem form one fault."""
         groups: dict[Fault, list[int]] = {}
         remedy = remedy.replace("1234.5", f"1234{self.style.decimal or '.'}5")
         for code in np.flatnonzero(is_invalid):
@@ -189,7 +192,7 @@ class TextColumn(NamedTuple):
             self.faults.add(self.name, located_fault, rows)
 
     def _fault_of(self, text: str, fault: Fault) -> Fault:
-        """Return the fault of a cell that is not a number. The reason, if known, is added to its problem."""
+        """Return the fault of a cell that is not a number. If the reason is known, its `problem` states the reason."""
         decimal = self.style.decimal
         if not self.style.censored and self.style.bounds(text) is not None:
             return Fault(CENSORED, "a bound, not a number", _BOUND_REMEDY)
@@ -228,7 +231,7 @@ class TextColumn(NamedTuple):
 
 
 def days_since_1970(series: Any) -> Float[np.ndarray, " row"]:
-    """Return the days since 1970 of a pandas series of datetimes, nan where missing."""
+    """Return a pandas series of datetimes as days since 1970, with nan for missing cells."""
     import pandas as pd
 
     moments = pd.to_datetime(series, utc=True).dt.tz_localize(None).to_numpy()
@@ -236,7 +239,7 @@ def days_since_1970(series: Any) -> Float[np.ndarray, " row"]:
 
 
 def coded_days(style: Style) -> Float[np.ndarray, " code"]:
-    """Return the missing-cell codes that are dates, as days since 1970."""
+    """Return those codes for missing cells that are dates, as days since 1970."""
     import pandas as pd
 
     codes = [as_iso(text) for text in style.codes if DATE.fullmatch(text)]
@@ -250,7 +253,15 @@ def text_cells(
     is_gap: Callable[[str], bool],
     ordered: bool = False,
 ) -> Cells:
-    """Return a column of text. Its levels are sorted, unless the texts are in order already (`ordered`)."""
+    """Return a column of text.
+
+    Args:
+        name: the name of the column.
+        codes: the position of each row's text in `texts`; -1 for a missing cell.
+        texts: the distinct texts.
+        is_gap: whether a text means a missing cell.
+        ordered: whether the levels keep the order of `texts`; otherwise the levels are sorted.
+    """
     present = dict.fromkeys(text for text in texts if not is_gap(text))
     levels = tuple(present) if ordered else tuple(sorted(present))
     position_of_level = {level: float(i) for i, level in enumerate(levels)}
@@ -260,7 +271,7 @@ def text_cells(
 
 
 def refuse_merged(name: str, integers: NDArray[Any], faults: Faults) -> None:
-    """Report different whole numbers that float64 would make equal."""
+    """Report a fault if conversion to float64 would make different whole numbers equal."""
     rows = merged_positions(integers)
     if rows.size:
         description = "of whole numbers above 2^53, some of which would become equal"
@@ -272,9 +283,10 @@ def refuse_merged(name: str, integers: NDArray[Any], faults: Faults) -> None:
 
 
 def _is_placeholder(text: str, present: Sequence[str]) -> bool:
-    """Whether `text`, the only text among numbers, stands for a missing cell.
+    """Whether `text`, the only distinct text in a column of numbers, stands for a missing cell.
 
-    It does if it has no letters and digits (? or --), or if at least three numbers have decimals.
+    This is the case if it has neither letters nor digits (such as ? or --), or if at least three distinct cells contain
+    a point or a comma.
     """
     return (
         not any(character.isalnum() for character in text)
@@ -283,7 +295,7 @@ def _is_placeholder(text: str, present: Sequence[str]) -> bool:
 
 
 def _may_be_missing(text: str) -> bool:
-    """Whether a cell among numbers may stand for a missing value: a mark, or words without digits."""
+    """Whether a text in a column of numbers may stand for a missing cell: a mark such as ?, or words without digits."""
     if any(map(str.isdigit, text)):
         return text.startswith("#")  # #DIV/0! of a spreadsheet; <5% is a bound
     if BOOLEAN.fullmatch(text) or ":" in text:

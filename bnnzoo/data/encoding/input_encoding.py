@@ -1,9 +1,12 @@
 """The encoding of table columns as network inputs, fitted on the training table and stored in the run's file.
 
-Numbers and booleans are unchanged. If float32 could not distinguish the numbers of a column, the smallest of them is
-subtracted. A date becomes the number of days since the first date, and a time of day becomes hours. Each level of a
-text column becomes an input of its own (`colour=red`). With `missing: median`, missing cells get the median of the
-training rows, and each column with missing cells in training gets another input that marks them (`age is missing`).
+Numbers and booleans are unchanged. If float32 could not distinguish the numbers of a column, the smallest number of the
+column is subtracted. A date becomes the number of days since the first date of the column, and a time of day becomes
+hours since midnight. Each level of a text column becomes a separate input (`colour=red`), which is 1 in the rows with
+this level and 0 in the other rows.
+
+With `missing: median`, a missing number is replaced by the median of the training rows. A column with missing cells in
+the training table gets an additional input (`age is missing`), which is 1 in the rows where the cell is missing.
 """
 
 from __future__ import annotations
@@ -28,11 +31,14 @@ Missing = Literal["error", "drop", "median"]
 Unseen = Literal["error", "zero"]
 
 MOST_LEVELS = 100
-"""Limit for the levels of a text column. A column with more is an identifier or a remark, not a category."""
+"""Maximal number of levels of a text column. A column with more levels contains identifiers or remarks."""
 MOST_LETTERS = 200
-"""Limit for the length of a level, for the same reason."""
+"""Maximal number of letters of a level. A column with longer texts contains remarks."""
 _COARSE = 1e-3
-"""Limit for the rounding error of float32, in sds of the column. Beyond it the smallest number is subtracted."""
+"""Maximal rounding error of float32, in standard deviations of the column.
+
+If rounding has a larger error, the smallest number of the column is subtracted first.
+"""
 _NO_CATEGORIES = f"of text with more than {MOST_LEVELS} categories, or categories of more than {MOST_LETTERS} letters"
 MISSING_REMEDY = f"fill in missing cells with [[missing=median]], drop their rows with [[missing=drop]]{DROP_COLUMN}"
 
@@ -44,13 +50,14 @@ class Column:
     Attributes:
         name: the name of the column.
         kind: the type of its cells.
-        levels: the levels of a text column, each of which becomes one input.
+        levels: the levels of a text column. Each level becomes one input.
         origin: the number that is subtracted: the first date, in days since 1970, or the smallest number of a column
-            whose numbers float32 could not distinguish.
-        median: the value that fills missing cells.
-        was_missing: whether an indicator input marks missing cells.
+            whose numbers float32 could not distinguish; otherwise 0.
+        median: the value that replaces missing cells, or None.
+        was_missing: whether an additional input marks missing cells.
         zoned: whether dates have a time zone.
-        exposure: whether the column multiplies rates. It is then the last column, and is neither scaled nor filled.
+        exposure: whether the column is the exposure, to which expected counts are proportional. The exposure is the
+            last column. It is not scaled, and missing exposures are not replaced.
     """
 
     name: str
@@ -70,7 +77,7 @@ class Column:
 
 
 def _no_categories(levels: Sequence[str]) -> str:
-    """Return the reason why levels cannot be categories; empty if they can."""
+    """Return the reason why levels cannot be categories, or "" if they can be categories."""
     letters = max(map(len, levels), default=0)
     if len(levels) > MOST_LEVELS:
         return f"text with {len(levels)} categories, more than {MOST_LEVELS}"
@@ -79,12 +86,13 @@ def _no_categories(levels: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The encoding of all input columns in the table's order.
+    """The encoding of all input columns.
 
     Attributes:
-        columns: the encoding of each column.
-        missing: the treatment of missing cells.
-        unseen: the treatment of levels that training did not see.
+        columns: the encoding of each column, in the order of the inputs.
+        missing: the treatment of missing cells: report an error, leave out their rows, or replace them by medians.
+        unseen: the treatment of levels that do not occur in the training rows: report an error, or set all inputs of
+            the column to zero.
     """
 
     columns: Annotated[tuple[Column, ...], FailFast()]
@@ -95,7 +103,7 @@ class Encoding:
     def from_cells(
         cls, cells: Sequence[Cells], missing: Missing, unseen: Unseen, faults: Faults, exposure: str = ""
     ) -> Encoding:
-        """Fit the encoding on a training table. `with_medians` adds the medians later."""
+        """Return the encoding of a training table without medians. Call `with_medians` to add them."""
         columns = []
         for column in cells:
             if column.name == exposure:
@@ -122,17 +130,17 @@ class Encoding:
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Encoding:
-        """Return the encoding of numbers without missing cells, which are unchanged. A file need not store it."""
+        """Return the encoding that leaves numbers unchanged. The file of a run need not store it."""
         return cls(tuple(Column(name) for name in names))
 
     @property
     def is_plain(self) -> bool:
-        """Whether every column is an unchanged input."""
+        """Whether every column is used as an input without change."""
         return self.columns == Encoding.of_numbers(self.inputs).columns
 
     @property
     def exposure(self) -> str:
-        """Name of the column that multiplies rates; empty if there is none."""
+        """Name of the exposure column, to which expected counts are proportional; empty if there is none."""
         return self.columns[-1].name if self.columns and self.columns[-1].exposure else ""
 
     def makes_same_inputs(self, other: Encoding) -> bool:
@@ -146,12 +154,12 @@ class Encoding:
         return tuple(name for column in self.columns for name in column.inputs)
 
     def encode(self, cells: Sequence[Cells]) -> Float[np.ndarray, "row feature"]:
-        """Encode checked cells as inputs [N, D] float32; nan marks missing numbers without a median."""
+        """Encode checked cells as inputs [N, D] float32. A missing number is nan if its column has no median yet."""
         x = np.zeros((len(cells[0].numbers) if cells else 0, len(self.inputs)), np.float32)
         position = 0
         for column, column_cells in zip(self.columns, cells, strict=True):
             if column.kind == "text":
-                # A missing cell (nan) and an unseen level (-1) equal no code, so all inputs of the column are zero.
+                # A missing cell (nan) or an unknown level (-1) equals no code, so all inputs of the column are zero.
                 codes = np.arange(len(column.levels))
                 x[:, position : position + len(codes)] = column_cells.numbers[:, None] == codes
             else:
@@ -165,10 +173,14 @@ class Encoding:
         return x
 
     def with_medians(self, x: Float[np.ndarray, "row feature"], where: str) -> Encoding:
-        """Return this encoding with the medians of the training inputs, in which nan marks missing numbers.
+        """Return this encoding with the medians of the training inputs.
+
+        Args:
+            x: the encoded inputs of the training rows; missing numbers are nan.
+            where: the name of the table in error messages.
 
         Raises:
-            UsageError: if a column has no value in any training row; the message names the column of `where`.
+            UsageError: if every number of a column is missing.
         """
         if self.missing != "median":
             return self
@@ -185,16 +197,17 @@ class Encoding:
         return replace(self, columns=tuple(columns))
 
     def fill(self, x: Float[np.ndarray, "row feature"]) -> Float[np.ndarray, "row feature"]:
-        """Return the inputs with nan replaced by medians."""
+        """Return encoded inputs with each nan replaced by the median of its column."""
         if self.missing != "median":
             return x
         medians = [m for column in self.columns for m in [column.median or 0.0, *([0.0] * (len(column.inputs) - 1))]]
         return np.where(np.isnan(x), np.array(medians, np.float32), x)
 
     def match_levels(self, cells: Sequence[Cells], faults: Faults, is_kept: NDArray[np.bool_]) -> list[Cells]:
-        """Return the cells of new rows with the codes of the training levels.
+        """Return the cells of new rows, in which the numbers of text columns are positions in the training levels.
 
-        An unseen level gets code -1. In a row of `is_kept` it is reported to `faults`, unless `unseen` is "zero".
+        A level that does not occur in the training rows gets the number -1. It is reported to `faults` if `unseen` is
+        "error" and the mask `is_kept` contains its row.
         """
         return [
             self._recode(column, column_cells, faults, is_kept)
@@ -204,7 +217,7 @@ class Encoding:
     def _recode(self, column: Column, new_cells: Cells, faults: Faults, is_kept: NDArray[np.bool_]) -> Cells:
         if column.kind == "date" and new_cells.zoned != column.zoned and not new_cells.is_missing.all():
             new_form, training_form = ("with", "without") if new_cells.zoned else ("without", "with")
-            problem = f"dates {new_form} a time zone, but those of training were {training_form} one"
+            problem = f"dates {new_form} a time zone, but the training dates were {training_form} one"
             faults.add(
                 column.name, Fault("whose time zones are not as in training", problem, "write them as in training")
             )
@@ -225,7 +238,7 @@ class Encoding:
         return Cells(column.name, "text", numbers, column.levels)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-compatible values, without defaults."""
+        """Return the encoding as JSON-compatible values. Fields of columns with default values are left out."""
         defaults = vars(Column(""))
         columns = [
             {name: value for name, value in vars(column).items() if value != defaults[name]} for column in self.columns
@@ -234,9 +247,12 @@ class Encoding:
 
 
 def check_exposure(column: Cells, faults: Faults, *, missing: str) -> None:
-    """Report exposures that are not positive and finite in float32 to `faults`.
+    """Report to `faults` the exposures that are not positive, or not finite in float32.
 
-    If the remedy `missing` is not empty, missing cells are reported too, because no median can replace an exposure.
+    Args:
+        column: the exposures.
+        faults: the faults of the table.
+        missing: the remedy for missing exposures; if it is empty, missing exposures are not reported.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         values = column.numbers.astype(np.float32)
@@ -254,10 +270,13 @@ def check_exposure(column: Cells, faults: Faults, *, missing: str) -> None:
 
 
 def check_cells(cells: Sequence[Cells], faults: Faults, *, missing: str = "", empty: str = "use [[drop=NAME]]") -> None:
-    """Report infinite cells and, if `missing` gives a remedy, missing cells to `faults`.
+    """Report infinite cells and missing cells to `faults`.
 
-    A column of a training table without any value is reported with the remedy `empty`. In new rows of a trained model
-    such a column is allowed if `missing` is empty.
+    Args:
+        cells: the columns.
+        faults: the faults of the table.
+        missing: the remedy for missing cells; if it is empty, single missing cells are not reported.
+        empty: the remedy for a column of a training table in which every cell is missing.
     """
     for column in cells:
         with np.errstate(over="ignore"):
@@ -270,7 +289,7 @@ def check_cells(cells: Sequence[Cells], faults: Faults, *, missing: str = "", em
             problem = f"{value_text} is infinite in float32" if large else f"not finite ({value})"
             remedy = "rescale the column" if large else "correct it, or leave the cell empty"
             faults.add(column.name, Fault("with infinite numbers", problem, remedy, row + 1, int(infinite.sum())))
-        # Cells with another fault are nan too. They are not reported again.
+        # A cell with a recorded fault is nan too. It is not reported again.
         is_missing = column.is_missing & ~faults.recorded_rows(column.name, len(column.numbers))
         if is_missing.all() and not faults.trained:
             faults.add(column.name, Fault("without any value", "every cell is missing", empty))

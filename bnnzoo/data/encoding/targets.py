@@ -20,14 +20,14 @@ from bnnzoo.finding import setting
 
 MOST_INFERRED_CLASSES = 20
 _FEWEST_ROWS = 30
-"""Minimal number of rows for the warning that most classes have a single row."""
+"""Minimal number of rows for the warning that most classes have only one row."""
 MOST_CLASSES = 1000
 _LARGEST_LABEL = 2**53
-"""Beyond this, float64 cannot distinguish adjacent whole numbers."""
+"""Beyond this number, float64 cannot distinguish adjacent whole numbers."""
 _TAIL = 0.25
 """Minimal skewness of counts. A Poisson distribution with mean 16 has this skewness."""
 TAKEN_AS_NUMBERS = "taken as numbers"
-"""Part of a note about an automatic choice. If the user names a likelihood, the note is removed."""
+"""Part of the note about a target that becomes regression. The note is removed if the user sets a likelihood."""
 
 
 Task = Literal["regression", "classification", "density"]
@@ -37,10 +37,11 @@ class Targets(NamedTuple):
     """The targets of a table and their task.
 
     Attributes:
-        y: regression and density [N, T] float32, classification [N] int32, codes into `class_names`.
+        y: for regression and density, numbers [N, T] float32; for classification, positions in `class_names` [N] int32.
+            Censored targets are [N, T, 2].
         task: the task of the targets.
-        class_names: the names of the classes; () otherwise.
-        note: a sentence about the automatic choice of the task.
+        class_names: the names of the classes; () for regression and density.
+        note: a sentence for the user about the automatic choice of the task, or about censored targets.
     """
 
     y: NDArray[Any]
@@ -53,7 +54,7 @@ def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
     """Return the targets of a training table.
 
     Raises:
-        UsageError: if they are not suitable for the task.
+        UsageError: if the columns cannot be targets of the task.
     """
     if task == "classification" and len(cells) > 1:
         raise UsageError(f"{where}: {len(cells)} targets; classification needs one column of labels")
@@ -81,7 +82,11 @@ def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
 
 
 def regression_targets(cells: Sequence[Cells]) -> Float[np.ndarray, "row target *bound"]:
-    """Return columns of numbers as float32 [N, T]; if one is censored, as [N, T, 2] with the two ends of each cell."""
+    """Return columns of numbers as float32 [N, T].
+
+    If a column is censored, the result is [N, T, 2]. The last axis then holds the smallest and the largest possible
+    value of each cell.
+    """
     if all(column.bounds is None for column in cells):
         return np.stack([column.numbers for column in cells], 1).astype(np.float32)
     bounds_by_column = [
@@ -94,7 +99,7 @@ def check_censored(task: Task | None) -> Task:
     """Return the task of censored targets.
 
     Raises:
-        UsageError: for any task but regression.
+        UsageError: if the task is not regression.
     """
     if task not in (None, "regression"):
         raise UsageError(f"[[censored=True]] requires [[task=regression]] (got {task})")
@@ -102,7 +107,7 @@ def check_censored(task: Task | None) -> Task:
 
 
 def _note_of_bounds(cells: Sequence[Cells]) -> str:
-    """Return a note with the number of censored cells of each target, by kind."""
+    """Return a note that counts the cells of each target below a limit, above a limit, and in an interval."""
     parts = []
     for column in cells:
         bounds = np.stack([column.numbers] * 2, -1) if column.bounds is None else column.bounds
@@ -153,7 +158,10 @@ def _note(target: Cells, task: str, names: Sequence[str]) -> str:
 
 
 def note_of_numbers(name: str, numbers: NDArray[Any], task: str) -> str:
-    """Return a note about the task of whole numbers, with the options that change it; empty for other numbers."""
+    """Return a note about the task of a target of whole numbers, with the options that change the task.
+
+    The note is empty if a number is not whole, or if the numbers look neither like classes nor like counts.
+    """
     distinct = np.unique(numbers)
     if distinct.size < 2 or not np.all(distinct == np.floor(distinct)):
         return ""
@@ -171,10 +179,11 @@ def note_of_numbers(name: str, numbers: NDArray[Any], task: str) -> str:
 
 
 def looks_like_counts(numbers: NDArray[Any]) -> bool:
-    """Whether numbers may be counts: whole, not negative, with a long right tail that begins near zero.
+    """Whether numbers may be counts.
 
-    Rounded amounts, such as prices in hundreds, are excluded because they have a common divisor. Years and labels are
-    excluded because they have no right tail.
+    Counts are whole, are not negative, have a minimum near zero, and have a long right tail. Rounded amounts, such as
+    prices in hundreds, are not counts because they have a common divisor. Years are not counts because they are far
+    from zero.
     """
     values = np.asarray(numbers, np.float64).reshape(-1)
     if np.unique(values).size < 3 or values.min() < 0 or values.max() >= _LARGEST_LABEL:
@@ -186,7 +195,9 @@ def looks_like_counts(numbers: NDArray[Any]) -> bool:
 
 
 def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[np.ndarray, " row"], tuple[str, ...]]:
-    """Return the codes of training labels [N] and the class names, in numerical or alphabetical order.
+    """Return the class of each training label [N], and the class names in numerical or alphabetical order.
+
+    A class is given by its position in the class names.
 
     Raises:
         UsageError: if a number is not whole, if all labels are equal, or if there are too many classes.
@@ -211,10 +222,10 @@ def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[
 def check_labels(
     y: NDArray[Any], class_names: Sequence[str], where: str = "y", column: str = ""
 ) -> Int[np.ndarray, " row"]:
-    """Return the codes of new labels [N] in `class_names`. Not every class must occur.
+    """Return, for each new label [N], its position in `class_names`. Not every class must occur.
 
     Raises:
-        UsageError: with the first unknown label.
+        UsageError: if a label is not one of the classes. The message names the first such label.
     """
     _check_whole(y, where, column)
     return codes_of(*_distinct_labels(y), class_names, where, column)
@@ -223,12 +234,19 @@ def check_labels(
 def recode(
     y: NDArray[Any], own_names: Sequence[str], class_names: Sequence[str], where: str
 ) -> Int[np.ndarray, " row"]:
-    """Convert targets to codes in `class_names`. They are codes in `own_names` or, if it is empty, numbers [N, 1]."""
+    """Convert targets to positions in `class_names`.
+
+    Args:
+        y: positions in `own_names`; if `own_names` is empty, numbers [N, 1] that are the labels.
+        own_names: the names of the classes that `y` refers to, or ().
+        class_names: the names of the classes that the result refers to.
+        where: the name of the targets in error messages.
+    """
     return check_labels(np.asarray(own_names)[y] if own_names else y[:, 0], class_names, where)
 
 
 def _distinct_labels(y: NDArray[Any]) -> tuple[tuple[str, ...], Int[np.ndarray, " row"]]:
-    """Return the distinct labels as text, in numerical or alphabetical order, and the code of each row."""
+    """Return the distinct labels as text, in numerical or alphabetical order, and the position of each row's label."""
     is_text = y.dtype.kind in "OU"
     distinct, codes = np.unique(y.astype(str) if is_text else y, return_inverse=True)
     label_texts = [as_text(label) for label in distinct]
@@ -245,12 +263,18 @@ def codes_of(
     column: str,
     rows: Int[np.ndarray, " row"] | None = None,
 ) -> Int[np.ndarray, " row"]:
-    """Return, for each row, the code of its label `labels[index]` in `class_names`.
+    """Return, for each row, the position of its label `labels[index]` in `class_names`.
 
-    If rows were left out, `rows` are the original numbers of the rows, from 0.
+    Args:
+        labels: the distinct labels.
+        index: the position of each row's label in `labels`.
+        class_names: the names of the classes.
+        where: the name of the table in error messages.
+        column: the name of the target.
+        rows: the numbers of the rows in the table, counted from 0, if some rows of the table were left out.
 
     Raises:
-        UsageError: with the first unknown label.
+        UsageError: if a label is not one of the classes. The message names the first such label.
     """
     codes = np.array(level_positions(labels, class_names), np.int32)[index]
     unknown = np.flatnonzero(codes < 0)
@@ -272,7 +296,7 @@ def _check_several(names: Sequence[str], where: str, column: str) -> None:
 
 
 def _check_whole(y: NDArray[Any], where: str, column: str) -> None:
-    """Refuse labels that are numbers but not whole."""
+    """Raise `UsageError` if a label is a number that is not whole."""
     if y.dtype.kind != "f":
         return
     with np.errstate(invalid="ignore"):
@@ -287,6 +311,6 @@ def _check_whole(y: NDArray[Any], where: str, column: str) -> None:
 
 
 def _place(where: str, row: int | None, column: str) -> str:
-    """Return the place of a label for a message; `row` counts from 0, and None is the whole column."""
+    """Return the place of a label for a message. `row` counts from 0; it is None for the whole column."""
     parts = [*([] if row is None else [f"row {row + 1}"]), *([f"column {column}"] if column else [])]
     return ": ".join(filter(None, (where, ", ".join(parts))))

@@ -1,7 +1,7 @@
 """Delimited text: CSV and TSV.
 
-This module checks the fields and the quotes of every line; pandas' C parser then converts the cells. On its own that
-parser would pad, truncate or skip malformed lines.
+This module checks the quotes and the number of fields of every row. Afterwards the C parser of pandas converts the
+cells. Without these checks, the C parser would pad, truncate or skip malformed lines.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ class DelimitedTable(AbstractTable):
     """The table in a text file: a header line with unique names, and rows with the same number of fields.
 
     Args:
-        reading: the requested options; the others are detected.
-        trained: the reading of the training table, if this is a table of new rows. It is used where detection is
-            ambiguous. Messages then name no options, because the user can give none.
+        path: the file.
+        reading: the requested options. The separator and the decimal mark are detected if they are not requested.
+        trained: if this is a table of new rows for a trained model, the options of the training table, otherwise None.
+            They are used where detection is ambiguous. Messages about new rows do not name options, because there are
+            none for new rows.
     """
 
     def __init__(self, path: Path, reading: Reading = PLAIN, trained: Reading | None = None):
@@ -87,20 +89,23 @@ class DelimitedTable(AbstractTable):
         return [record.cells for record in itertools.islice(self._text.records(start), count)]
 
     def _cells(self, row: int) -> list[str]:
-        """Return the fields of a row, counted from 0; none beyond the last row."""
+        """Return the fields of a row, counted from 0, or an empty list beyond the last row."""
         starts = self._starts[1:-1]
         return next(self._text.records(int(starts[row]), row)).cells if row < len(starts) else []
 
     def has_number(self, row: int) -> bool:
-        """Whether a row, counted from 0, has a number. False beyond the last row."""
+        """Whether a row, counted from 0, contains a number. The result is False beyond the last row."""
         return any(map(is_number_cell, self._cells(row)))
 
     def is_row(self, row: int, levels: Collection[str]) -> bool:
-        """Whether a row, from 0, has a number or one of these levels of text."""
+        """Whether a row, counted from 0, contains a number or one of these levels of text."""
         return self.has_number(row) or any(as_text(cell) in levels for cell in self._cells(row))
 
     def zero_padded_cells(self, names: Sequence[str]) -> dict[str, str]:
-        """Return a cell with a leading zero, such as 0123, for each column that has one among its first cells."""
+        """Return, for each of the columns, the first cell with a leading zero, such as 0123.
+
+        Only the first 1024 rows are read. A column without such a cell is left out.
+        """
         rows = self._first_rows(int(self._starts[1]), MAX_INSPECTED_LINES)
         cells_by_name: dict[str, str] = {}
         for i, name in enumerate(self.names):
@@ -110,23 +115,30 @@ class DelimitedTable(AbstractTable):
         return cells_by_name
 
     def skip_option(self, *rows: int) -> str:
-        """Return the option that also skips these rows, counted from 0 (-1: the header); "" for a file of new rows."""
+        """Return the option that skips these rows and the lines that are skipped already.
+
+        The option is "" for a table of new rows.
+
+        Args:
+            rows: the rows, counted from 0; -1 is the header.
+        """
         if not self._text.has_options:
             return ""
         return self._text.skip_option(sorted(line for row in rows for line in self._lines_of(row)))
 
     def _lines_of(self, row: int) -> range:
-        """Return the lines, counted from 1, of a row counted from 0; -1 is the header."""
+        """Return the numbers of the lines of a row. Lines count from 1, rows from 0; row -1 is the header."""
         start, end = (int(position) for position in self._starts[row + 1 : row + 3])
         return range(self._text.line_number(start), self._text.line_number(end - 1) + 1)
 
     def frame(self, names: Sequence[str], text_columns: Collection[str] = (), /) -> pd.DataFrame:
-        """Return the columns `names`, with types by their cells: numbers, booleans, or otherwise text as written."""
+        """Return the columns `names`. Their types are numbers or booleans if all cells are, and otherwise text."""
         position_of_name = {name: i for i, name in enumerate(self.names)}
         positions = [position_of_name[name] for name in names]
         columns = self._read_columns(positions, [position_of_name[name] for name in text_columns])
-        # pandas infers the types of a long file in pieces: a column with numbers in some pieces loses the original
-        # text. Integers from 2^53 on lose digits if a cell is missing. Both are read again as text.
+        # pandas infers the types of a long file in pieces. If a column has only numbers in some pieces, these cells
+        # lose their original text. Integers from 2^53 on lose digits if a cell is missing. In both cases, the column is
+        # read again as text.
         columns_to_reread = [
             i for i in positions if columns[i].dtype == object or (columns[i].dtype == float and _are_long(columns[i]))
         ]
@@ -135,7 +147,7 @@ class DelimitedTable(AbstractTable):
         return columns[positions].set_axis(list(names), axis=1)
 
     def _read_columns(self, positions: list[int], text_positions: list[int]) -> Any:
-        """Return the columns at `positions`, by position; those at `text_positions` are read as text."""
+        """Return the columns at `positions`, named by position. The columns at `text_positions` are read as text."""
         import pandas as pd
 
         with warnings.catch_warnings():
@@ -162,12 +174,12 @@ class DelimitedTable(AbstractTable):
         return columns
 
     def cell_text(self, row: int, name: str) -> str:
-        """Return the raw text of a cell; `row` counts from 0."""
+        """Return the text of a cell as it is in the file; `row` counts from 0."""
         cells = self._cells(row)
         return cells[self.names.index(name)] if cells else ""
 
     def _measure_rows(self, start: int) -> tuple[Int[np.ndarray, " row"], Int[np.ndarray, " row"]]:
-        """Return the position at which each row ends, and its number of fields."""
+        """Return, for each row, the position in the text at which it ends, and its number of fields."""
         if b'"' in self._text.raw or not has_plain_line_ends(self._text.raw):
             records = ((record.end, len(record.cells or [""])) for record in self._text.records(start))
             ends, num_fields = np.fromiter(records, np.dtype((np.int64, 2))).T
@@ -178,7 +190,7 @@ class DelimitedTable(AbstractTable):
         return start + np.cumsum(lengths), separators + 1
 
     def _check_num_fields(self, num_fields: Int[np.ndarray, " row"]) -> None:
-        """Refuse rows with more or fewer fields than the header."""
+        """Raise `UsageError` if a row has more or fewer fields than the header."""
         invalid_rows = np.flatnonzero(num_fields != self._num_fields)
         if not invalid_rows.size:
             return
@@ -197,12 +209,12 @@ class DelimitedTable(AbstractTable):
         )
 
     def _refuse_header(self, cells: list[str], count: int) -> None:
-        """Refuse a table if most rows have a different number of fields than the first line.
+        """Raise `UsageError` about a table in which most rows have another number of fields than the header.
 
-        Rows with one more field may begin with row names, as R's write.table writes them, or end with a separator. In
-        other cases the first line is probably not the header.
+        If the rows have one field more than the header, they may begin with row names, as in files of R's write.table,
+        or end with a separator. Otherwise the first line is probably not the header.
         """
-        place = f"{self.where}: {count} rows do not have {self._num_fields} fields, as the header has"
+        place = f"{self.where}: {count} rows do not have the {self._num_fields} fields of the header"
         header = header_line(self._text.raw, self._text.delimiter)
         if header > 1 and self._num_fields == 1 and not any(is_number_cell(cell) for cell in cells):
             cells = []  # a title above a header, not row names
@@ -218,7 +230,10 @@ class DelimitedTable(AbstractTable):
             raise UsageError(f"{place}; if the header is further down, leave out the lines above it with {option}")
 
     def _drop_empty_columns(self) -> tuple[str, ...]:
-        """Return the names without last columns that are empty and nameless, as if lines end with a separator."""
+        """Return the names of the columns without the last columns that have neither a name nor values.
+
+        Such columns arise if each line ends with a separator.
+        """
         names = list(self.names)
         while (
             len(names) > 1

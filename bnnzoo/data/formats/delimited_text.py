@@ -13,7 +13,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 
 MAX_INSPECTED_LINES = 1024
-"""Number of lines for detecting the separator, the decimal mark and the header."""
+"""Number of lines from which the separator, the decimal mark and the header are detected."""
 
 
 class Record(NamedTuple):
@@ -28,10 +28,10 @@ class DelimitedText(NamedTuple):
 
     Attributes:
         where: the name of the file in messages.
-        raw: the text.
+        raw: the text without the skipped lines.
         delimiter: the separator of the columns.
-        skipped: the numbers of the skipped lines, from 1.
-        has_options: whether messages may name options.
+        skipped: the numbers of the skipped lines in the file, counted from 1.
+        has_options: whether error messages propose options.
     """
 
     where: str
@@ -41,7 +41,7 @@ class DelimitedText(NamedTuple):
     has_options: bool
 
     def line_number(self, position: int) -> int:
-        """Return the number, from 1, of the line at a position in the text."""
+        """Return the number of the line at a position in the text, counted from 1."""
         return self.raw.count(b"\n", 0, position) + 1
 
     def stream(self, position: int) -> io.BytesIO:
@@ -51,7 +51,11 @@ class DelimitedText(NamedTuple):
         return stream
 
     def parse(self, position: int) -> Iterator[Record]:
-        """Yield the records from a position on; invalid quotes raise `csv.Error`."""
+        """Yield the records from a position on.
+
+        Raises:
+            csv.Error: if the quotes of a record are invalid.
+        """
         end = position
 
         def lines() -> Iterator[str]:
@@ -64,19 +68,31 @@ class DelimitedText(NamedTuple):
             yield Record(cells, end)
 
     def records(self, position: int, row: int = 0) -> Iterator[Record]:
-        """Yield the records from a position on, at which the row with the number `row` (from 0) starts."""
+        """Yield the records from a position on.
+
+        Args:
+            position: the position in the text.
+            row: the number of the row that starts at this position, counted from 0.
+
+        Raises:
+            UsageError: if the quotes of a record are invalid.
+        """
         try:
             for record in self.parse(position):
                 row += 1
                 yield record
         except csv.Error as error:
-            # Python's message is for programmers and differs between versions.
+            # Python's message about line breaks is for programmers, and differs between versions of Python.
             is_line_break = str(error).startswith("new-line character")
             problem = "a line break in a cell without quotes" if is_line_break else error
             raise UsageError(f"{self.where}: row {row + 1}: {problem}; correct its quotes") from error
 
     def skip_option(self, lines: Collection[int]) -> str:
-        """Return the option that also skips these lines, counted from 1 among the lines that are not skipped yet."""
+        """Return the option that skips these lines and the lines that are skipped already.
+
+        Args:
+            lines: numbers of lines of this text, counted from 1 without the skipped lines.
+        """
         kept_lines = itertools.filterfalse(self.skipped.__contains__, itertools.count(1))
         original_line = dict(enumerate(itertools.islice(kept_lines, max(lines)), 1))
         return setting("skip_rows", format_lines({*self.skipped, *(original_line[line] for line in lines)}))

@@ -1,4 +1,4 @@
-"""Separator and decimal mark of delimited text, detected from its first lines if no option gives them."""
+"""Separator and decimal mark of delimited text. They are detected from the first lines if no option sets them."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ MARKS = (",", ";", "\t", "|")
 """The separators that can be detected."""
 NAMES = {",": "commas", ";": "semicolons (;)", "\t": "tabs", "|": "bars (|)", " ": "spaces"}
 _RECORDS = 1000
-"""Number of rows for detecting the decimal mark."""
+"""Number of rows from which the decimal mark is detected."""
 _FEW_RECORDS = 20
-"""Number of rows for detecting the separator."""
+"""Number of rows from which the separator is detected."""
 
 _WITH_COMMA = re.compile(r"[+\u2212-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?")
 _WITH_POINT = re.compile(r"[+\u2212-]?[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?")
 _THOUSANDS = re.compile(r"[+\u2212-]?[1-9][0-9]{0,2}[.,][0-9]{3}")
 """A cell that may be a whole number with a thousands separator."""
 _SEPARATOR_LINE = re.compile(rb"sep=([^\r\n])\r?\n", re.IGNORECASE)
-"""Excel's first line that names the separator."""
+"""A first line that names the separator. Excel reads such lines."""
 
 
 def detect_dialect(
     raw: bytes, requested: Reading, default: Reading, usual: str, where: str, *, has_options: bool
 ) -> tuple[Reading, int]:
-    """Return the reading with separator and decimal mark, and the position in the text at which the header starts.
+    """Return the options with separator and decimal mark, and the position in the text at which the header starts.
 
     If the first line names the separator (`sep=;`), the header starts after this line.
 
     Args:
         raw: the text.
         requested: the requested options.
-        default: the reading that is used if detection is ambiguous.
-        usual: the separator that is usual for the suffix of the file.
+        default: the options whose separator and decimal mark are used if detection is ambiguous.
+        usual: the usual separator of files with this suffix. It is used if `default` has no separator.
         where: the name of the file in messages.
-        has_options: whether messages may name options.
+        has_options: whether error messages propose options.
     """
     preferred = default.separator or usual
     start = 0
@@ -80,9 +80,10 @@ def detect_dialect(
 
 
 def _separator_of(lines: Sequence[str], preferred: str) -> str | None:
-    """Return the separator of a file with these first lines, or None if two are equally likely.
+    """Return the separator of a file with these first lines, or None if two separators are equally likely.
 
-    `preferred` is returned unless exactly one other separator gives every line the same number of cells.
+    If all commas can be decimal commas, the separator that splits the lines into these numbers is returned. Otherwise
+    `preferred` is returned, unless only another separator splits every line into the same number of cells.
     """
     lines = lines[: _FEW_RECORDS + 1]
     others = [mark for mark in MARKS if mark != preferred]
@@ -99,9 +100,9 @@ def _separator_of(lines: Sequence[str], preferred: str) -> str | None:
 
 
 def _decimal_of(lines: Sequence[str], separator: str, preferred: Literal[".", ","]) -> Literal[".", ","]:
-    """Return the decimal mark of the numbers below a header; `preferred` if the numbers do not determine it."""
+    """Return the decimal mark of the numbers below a header, or `preferred` if the numbers do not determine it."""
     if separator == "," and preferred == ".":
-        return preferred  # a quoted 1,5 among plain cells may be anything
+        return preferred  # a quoted cell 1,5 need not be a number with a decimal comma
     commas, points = _decimals(_cells(lines, separator))
     if separator == ",":
         return "," if commas and not points else "."
@@ -111,12 +112,15 @@ def _decimal_of(lines: Sequence[str], separator: str, preferred: Literal[".", ",
 
 
 def _has_commas(lines: Sequence[str]) -> bool:
-    """Whether a file whose columns are separated by commas has a quoted cell with a comma."""
+    """Whether a file whose columns are separated by commas contains a quoted cell with a comma."""
     return any("," in cell for cell in _cells(lines, ","))
 
 
 def unusual_separator(header: str, row: bytes) -> str:
-    """Return the character outside `MARKS` that may separate the columns of a header and a row; "" if there is none."""
+    """Return a character outside `MARKS` that may separate the columns of a header and a row.
+
+    It occurs equally often in both lines. Return "" if there is no such character, or more than one.
+    """
     first = row.decode("utf-8", "replace")
     marks = [mark for mark in dict.fromkeys(header) if not mark.isalnum() and mark not in "_-. \"'()[]%"]
     marks = [mark for mark in marks if header.strip(mark) == header and header.count(mark) == first.count(mark)]
@@ -124,9 +128,9 @@ def unusual_separator(header: str, row: bytes) -> str:
 
 
 def _thousands_in(lines: Sequence[str], separator: str, decimal: str) -> str:
-    """Return a cell such as 1.234 that may be a whole number with a thousands separator; "" if there is none.
+    """Return a cell such as 1.234 that may be a whole number with a thousands separator, or "" if there is none.
 
-    Such a cell is ambiguous only if semicolons separate the cells and no other cell shows the decimal mark.
+    Such a cell is ambiguous only if semicolons separate the columns, and if no other cell determines the decimal mark.
     """
     if separator != ";" or decimal != ".":
         return ""
@@ -136,24 +140,25 @@ def _thousands_in(lines: Sequence[str], separator: str, decimal: str) -> str:
 
 
 def _cells(lines: Sequence[str], separator: str) -> set[str]:
-    """Return the distinct cells below a header. A bound, such as <0.5, is represented by its number."""
+    """Return the distinct cells below a header. A bound such as <0.5 is replaced by its number."""
     rows = _records(lines[1:], separator, _RECORDS)
     return {cell.strip().lstrip("<>\u2264\u2265=").strip() for row in rows for cell in row}
 
 
 def _decimals(cells: Collection[str]) -> tuple[bool, bool]:
-    """Whether some cells have a decimal comma, and whether some have a decimal point.
+    """Return whether a cell has a decimal comma, and whether a cell has a decimal point.
 
-    Cells that may have a thousands separator are ignored.
+    Cells such as 1.234 are ignored, because their mark may be a thousands separator.
     """
     clear = [cell for cell in cells if not _THOUSANDS.fullmatch(cell)]
     return any(map(_WITH_COMMA.fullmatch, clear)), any(map(_WITH_POINT.fullmatch, clear))
 
 
 def _splits_numbers(mark: str, lines: Sequence[str]) -> bool:
-    """Whether every line has the mark equally often and all commas are decimal commas.
+    """Whether every line contains the mark equally often, and every comma below the header can be a decimal comma.
 
-    For example, `1,5;100` has two cells, while `Homo|sapiens,1.5` is not split at the bar.
+    For example, the mark ; splits `1,5;100` into two numbers. The mark | does not split `Homo|sapiens,1.5` into
+    numbers, because the comma in `sapiens,1.5` is not a decimal comma.
     """
     counts = {line.count(mark) for line in lines}
     if len(lines) < 2 or len(counts) > 1 or 0 in counts:
@@ -163,7 +168,7 @@ def _splits_numbers(mark: str, lines: Sequence[str]) -> bool:
 
 
 def _is_regular(mark: str, lines: Sequence[str]) -> bool:
-    """Whether the mark splits every line into the same number of cells, at least two."""
+    """Whether the mark splits every line into the same number of cells, which is at least two."""
     records = _records(lines, mark, _FEW_RECORDS + 1)
     return len(records) > 1 and len(records[0]) > 1 and len({len(record) for record in records}) == 1
 

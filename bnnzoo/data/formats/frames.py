@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EXPOSURE = "exposure"
-"""The name of the column of an exposure that is given as an array."""
+"""Name of the column for an exposure that the user gives as an array."""
 
 
 def is_frame(data: Any) -> bool:
@@ -51,12 +51,14 @@ class FrameTable(AbstractTable):
 
 
 def with_exposure(x: Any, values: ArrayLike) -> Any:
-    """Return inputs, an array or a data frame, as a frame with the exposure as its last column.
+    """Return a frame with the inputs, and with the exposure as the last column.
 
-    The columns of an array are named x0, x1, ...
+    Args:
+        x: the inputs, an array or a data frame. The columns of an array are named x0, x1, ...
+        values: the exposures [N].
 
     Raises:
-        UsageError: if there is not one number per row, or if a column has the name already.
+        UsageError: if `values` does not have one number per row, or if `x` already has a column named exposure.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""The header of delimited text: the line with the column names, and remedies for first lines that are no header."""
+"""The header of delimited text: the line with the column names. Errors propose a remedy if the header is not valid."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_header(text: DelimitedText, start: int) -> tuple[tuple[str, ...], int]:
     """Return the column names and the position of the first data row.
 
     Raises:
-        UsageError: if the line at `start` is no header.
+        UsageError: if the line at `start` cannot be a header.
     """
     try:
         cells, end = next(text.parse(start))
@@ -66,15 +66,19 @@ def read_header(text: DelimitedText, start: int) -> tuple[tuple[str, ...], int]:
 
 
 def _one_column(text: DelimitedText, header: str, remedy: str) -> UsageError:
-    """Return the error for a header with a single column. For a file of new rows, the remedy names no options."""
+    """Return the error about a header with a single column.
+
+    For a table of new rows, the remedy is replaced by a remedy without options.
+    """
     remedy = remedy if text.has_options else "; separate its columns as in the training file"
     return UsageError(f"{text.where}: the header is one column, {header!r}{remedy}")
 
 
 def _check_remarks(text: DelimitedText, names: Sequence[str], start: int) -> None:
-    """Refuse remarks (lines that begin with #) above the header; the message names the option that skips them.
+    """Raise `UsageError` if there are remarks (lines that begin with #) above the header.
 
-    The last line with # is the header itself if it has as many fields as the next line.
+    The message names the option that skips the remarks. The last line with # is not a remark but the header if it has
+    as many fields as the next line.
     """
     if not names[0].startswith("#"):
         return
@@ -99,7 +103,7 @@ def _check_remarks(text: DelimitedText, names: Sequence[str], start: int) -> Non
 
 
 def _is_space_separated(text: DelimitedText, header: str, start: int) -> bool:
-    """Whether the first row has as many words as the header, or one more (a row name)."""
+    """Whether the first row has as many words as the header, or one word more, which may be a row name."""
     row = text.raw[start:].lstrip().partition(b"\n")[0].decode("utf-8", "replace")
     return len(row.split()) - len(header.split()) in (0, 1)
 
@@ -110,10 +114,11 @@ def is_number_cell(cell: str) -> bool:
 
 
 def check_names(names: Sequence[str], first_row: Sequence[str], where: str) -> None:
-    """Refuse a first line that holds data and no names.
+    """Check that the first line contains names and not data.
 
-    Consecutive numbers are accepted as names if they start with 0 or 1, or if there are three or more, such as years.
-    Other whole numbers are accepted if some names are text and the cells below the numbers are not numbers.
+    Consecutive whole numbers are accepted as names if they start with 0 or 1, or if there are at least three of them,
+    as in columns for years. Other whole numbers are accepted if some names are text, and if the cells below the numbers
+    are not numbers.
 
     Args:
         names: the cells of the first line.
@@ -121,7 +126,7 @@ def check_names(names: Sequence[str], first_row: Sequence[str], where: str) -> N
         where: the name of the file in messages.
 
     Raises:
-        UsageError: with the first number or date.
+        UsageError: if a name is a date and the cell below it is a date too, or if a number is not accepted as a name.
     """
     dates = [name for name, cell in zip(names, first_row, strict=False) if _are_dates(name, cell.strip())]
     if dates:
@@ -146,7 +151,10 @@ def check_names(names: Sequence[str], first_row: Sequence[str], where: str) -> N
 
 
 def header_line(raw: bytes, delimiter: str) -> int:
-    """Return the first line, counted from 1, with the most frequent number of fields; 0 if it cannot be determined."""
+    """Return the number of the first line with the most frequent number of fields, counted from 1.
+
+    Return 0 if most lines have a single field, or if this line is not in the first half of the lines.
+    """
     text = io.BytesIO(raw)
     counts = [line.decode("utf-8").count(delimiter) for line in itertools.islice(text, MAX_INSPECTED_LINES)]
     usual = max(counts, key=counts.count)
@@ -159,8 +167,8 @@ def remedy_for_extra_field(cells: Sequence[str], delimiter: str, decimal: str, *
     Args:
         cells: the fields of the first such row.
         delimiter: the separator of fields.
-        decimal: the decimal mark that the user asked for.
-        has_options: whether the remedy may name options.
+        decimal: the decimal mark that the user requested.
+        has_options: whether the remedy proposes options.
     """
     if any(cell.strip().startswith("'") for cell in cells):
         return "if cells are quoted with ', quote them with \" instead"
@@ -173,7 +181,7 @@ def remedy_for_extra_field(cells: Sequence[str], delimiter: str, decimal: str, *
 
 
 def are_units(row: Sequence[str], next_row: Sequence[str]) -> bool:
-    """Whether a row has no number but the row below has one: units or widths of the columns."""
+    """Whether a row probably contains units or widths of columns: it has no number, but the row below it has one."""
     return not any(map(is_number_cell, row)) and any(map(is_number_cell, next_row))
 
 

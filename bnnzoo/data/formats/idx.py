@@ -1,7 +1,7 @@
 """IDX, the format of MNIST and similar data: a folder of image and label files, plain or gzip-compressed.
 
-A file starts with two zero bytes, a type byte and the number of dimensions. Only type 8, unsigned bytes, is supported.
-Each dimension follows as a big-endian 32-bit number, and then the data bytes.
+A file starts with two zero bytes, a byte for the type of the data, and a byte for the number of dimensions. The sizes
+of the dimensions follow as big-endian 32-bit numbers, and then the data. Only type 8, unsigned bytes, is supported.
 """
 
 from __future__ import annotations
@@ -26,14 +26,18 @@ _MOST_GZIP_SHRINKS = 1100  # gzip compresses by a factor of at most about 1030
 
 
 class IdxFolder:
-    """A folder of IDX files: training images and labels, and t10k files as the test set. Images stay uint8."""
+    """A folder of IDX files.
+
+    The `train` files contain the training images and labels, and the `t10k` files contain the test set. Images are
+    arrays of uint8.
+    """
 
     def __init__(self, folder: Path):
         self.where = str(folder)
         self._folder = folder
 
     def dataset(self, task: str | None) -> Dataset:
-        """Return the train files as a data set, with the t10k files as its test set if they exist."""
+        """Return the `train` files as a data set. If there are `t10k` files, they are its test set."""
         images, labels = read_images(self._folder, "train"), read_labels(self._folder, "train")
         if images is None or labels is None:
             missing = "train-images-idx3-ubyte" if images is None else "train-labels-idx1-ubyte"
@@ -47,12 +51,15 @@ class IdxFolder:
         return replace(train, test=self._test(train)).as_task(task)
 
     def inputs(self) -> tuple[NDArray[Any], str]:
-        """Return the images for prediction: those of the t10k file if it exists, otherwise those of the train file."""
+        """Return the images for prediction, and the name of the folder.
+
+        The images come from the `t10k` file if it exists, otherwise from the `train` file.
+        """
         images, _ = self._images()
         return images, self.where
 
     def labelled(self) -> UncheckedRows:
-        """Return the images of `inputs` with their labels."""
+        """Return the images that `inputs` returns, with their labels."""
         images, part = self._images()
         labels = read_labels(self._folder, part)
         if labels is None:
@@ -84,12 +91,17 @@ class IdxFolder:
 
 
 def read_images(folder: Path, part: str) -> NDArray[np.uint8] | None:
-    """Return the images [N, H, W] or [N, C, H, W] of `part`, "train" or "t10k"; None without such a file."""
+    """Return the images [N, H, W] or [N, C, H, W] of a folder, or None if there is no such file.
+
+    Args:
+        folder: the folder.
+        part: "train" or "t10k", the first part of the name of the file.
+    """
     return _read_idx(folder, f"{part}-images", "idx3-ubyte", (3, 4))
 
 
 def read_labels(folder: Path, part: str) -> NDArray[np.uint8] | None:
-    """Return the labels [N] of `part`; None without such a file."""
+    """Return the labels [N] of a folder, or None if there is no such file. `part` is "train" or "t10k"."""
     return _read_idx(folder, f"{part}-labels", "idx1-ubyte", (1,))
 
 
@@ -104,8 +116,8 @@ def _read_idx(folder: Path, stem: str, kind: str, num_dims_allowed: tuple[int, .
             magic = file.read(4)
             if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] != _UNSIGNED_BYTES:
                 raise UsageError(
-                    f"{path}: not an IDX file of unsigned bytes (it begins {magic.hex() or 'nowhere'}, "
-                    f"not 0000{_UNSIGNED_BYTES:02x}); {damaged}"
+                    f"{path}: not an IDX file of unsigned bytes (its first bytes are {magic.hex() or 'missing'}, "
+                    f"expected 0000{_UNSIGNED_BYTES:02x}); {damaged}"
                 )
             num_dims = magic[3]
             if num_dims not in num_dims_allowed:

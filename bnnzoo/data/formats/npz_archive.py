@@ -1,4 +1,4 @@
-"""NumPy's .npz archives with the arrays `x` [N, ...] and `y`, or one of them. Objects are never unpickled."""
+"""NumPy's .npz archives with the arrays `x` [N, ...] and `y`, or with one of these. Objects are never unpickled."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bnnzoo.data.rows.dataset import Dataset, UncheckedRows, from_arrays, from_r
 from bnnzoo.errors import UsageError
 
 _MOST_SHRINKS, _ALWAYS_FITS = 50, 2**28
-"""Limits against decompression bombs: an archive may unpack to 50 times its size, or to 2^28 bytes."""
+"""Limits against decompression bombs. Unpacked, an archive must have at most 50 times its size plus 2^28 bytes."""
 
 
 class NpzFile:
-    """An archive with `x` and `y` for training or testing, or a single array for a density or for prediction."""
+    """An archive with `x` and `y` for training or testing, or with a single array for a density or for prediction."""
 
     def __init__(self, path: Path):
         self.where = str(path)
         self._path = path
 
     def dataset(self, task: str | None) -> Dataset:
-        """Return `x` and `y` as a checked data set; a single array becomes a data set for a density."""
+        """Return `x` and `y` as a checked data set. If there is only one of them, the data set is for a density."""
         arrays = self._read()
         known_names = sorted({"x", "y"} & set(arrays))
         if task in (None, "density") and len(known_names) == 1:
@@ -33,7 +33,7 @@ class NpzFile:
         return from_arrays(arrays["x"], arrays["y"], task=task, name=self._path.name, where=self.where)
 
     def inputs(self) -> tuple[NDArray[Any], str]:
-        """Return the inputs for prediction."""
+        """Return the inputs for prediction, and their name in messages."""
         arrays = self._read()
         if "x" in arrays:
             return arrays["x"], f"{self.where}: x"
@@ -45,12 +45,12 @@ class NpzFile:
         )
 
     def labelled(self) -> UncheckedRows:
-        """Return `x` and `y` unchecked."""
+        """Return `x` and `y` without checks."""
         arrays = self._read(("x", "y"))
         return UncheckedRows(arrays["x"], arrays["y"], f"{self.where}: x", f"{self.where}: y")
 
     def _read(self, names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-        """Read the arrays `names`, or all arrays."""
+        """Return the arrays `names`, or all arrays if `names` is empty."""
         remedy = f"save it with np.savez({self._path.name!r}, x=x, y=y)"
         try:
             with self._path.open("rb") as file:
@@ -74,7 +74,7 @@ class NpzFile:
 
 
 def _check_sizes(archive: Any, size: int, where: str) -> None:
-    """Refuse an archive that would unpack to far more than its size, and one with two arrays of the same name."""
+    """Raise `UsageError` if an archive is far larger when unpacked, or if two of its arrays have the same name."""
     members = archive.zip.infolist()
     if len({member.filename for member in members}) < len(members):
         raise UsageError(f"{where}: two arrays have the same name; write it again")

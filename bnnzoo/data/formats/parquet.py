@@ -19,7 +19,7 @@ _PANDAS_INDEX = re.compile(r"__index_level_[0-9]+__")
 
 
 def _labels_of_rows(schema: Any) -> set[str]:
-    """Return the names of the columns in which pandas stored the row index; these are not data."""
+    """Return the names of the columns in which pandas stored the row index. These columns are not data."""
     try:
         return {name for name in schema.pandas_metadata["index_columns"] if isinstance(name, str)}
     except (TypeError, KeyError, ValueError):  # not written by pandas
@@ -27,7 +27,7 @@ def _labels_of_rows(schema: Any) -> set[str]:
 
 
 class ParquetTable(AbstractTable):
-    """The table in a Parquet file, without the index that pandas writes beside the columns."""
+    """The table in a Parquet file, without the columns in which pandas stores the row index."""
 
     def __init__(self, path: Path):
         self.where = str(path)
@@ -60,7 +60,7 @@ class ParquetTable(AbstractTable):
         """Return the columns `names`.
 
         Raises:
-            UsageError: with a column that pandas cannot represent, and its type.
+            UsageError: if the file is damaged, or if pandas cannot represent a column. The message names its type.
         """
         import pandas as pd
         import pyarrow.parquet as pq
@@ -76,7 +76,7 @@ class ParquetTable(AbstractTable):
         import pandas as pd
         import pyarrow as pa
 
-        # 64-bit integers with gaps would lose digits as float64.
+        # By default, pandas converts a column of integers with missing cells to float64, which loses digits.
         types = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
         try:
             column.validate(full=True)  # finds text that is not UTF-8

@@ -25,10 +25,10 @@ def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> by
     Args:
         path: the file.
         encoding: the encoding of the file; UTF-8 by default.
-        has_options: whether messages may name options.
+        has_options: whether error messages propose options.
 
     Raises:
-        UsageError: if the file is not text, is empty, or has another encoding.
+        UsageError: if the file cannot be read, is not text, is empty, or has another encoding.
     """
     where = str(path)
     try:
@@ -44,7 +44,7 @@ def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> by
             remedy = f"use {setting('encoding', name)}, or save it as UTF-8" if has_options else "save it as UTF-8"
             raise UsageError(f"{where}: {name.upper()} text, not UTF-8; {remedy}")
     start = 0
-    while raw.startswith(codecs.BOM_UTF8, start):  # joined exports have several byte order marks
+    while raw.startswith(codecs.BOM_UTF8, start):  # several exports joined into one file
         start += len(codecs.BOM_UTF8)
     raw = raw[start:] if start else raw
     if not raw.isascii():
@@ -67,7 +67,7 @@ def without_lines(raw: bytes, lines: Collection[int], where: str) -> bytes:
     """Return the text without some of its lines, counted from 1.
 
     Raises:
-        UsageError: if the file lacks one of the lines, or if no other lines are left.
+        UsageError: if the file does not have one of the lines, or if no text is left.
     """
     if not lines:
         return raw
@@ -83,7 +83,10 @@ def without_lines(raw: bytes, lines: Collection[int], where: str) -> bytes:
 
 
 def spaces_to_tabs(raw: bytes) -> bytes:
-    """Return text with runs of spaces and tabs replaced by one tab, except within quotes and at the ends of lines."""
+    """Return text with each run of spaces and tabs replaced by one tab.
+
+    Runs at the beginning and at the end of a line are removed. Runs within quotes are unchanged.
+    """
     if b'"' not in raw:
         return re.sub(rb"[ \t]+", b"\t", re.sub(rb"(?m)^[ \t]+|[ \t]+(?=\r?$)", b"", raw))
     pieces = rb'("(?:[^"]|"")*")|(?m:^[ \t]+|[ \t]+(?=\r?$))|[ \t]+'
@@ -91,13 +94,13 @@ def spaces_to_tabs(raw: bytes) -> bytes:
 
 
 def _ends_a_line(match: re.Match[bytes]) -> bool:
-    """Whether a match begins or ends at the end of a line."""
+    """Whether a match is at the beginning or at the end of a line."""
     previous_byte = match.string[match.start() - 1 : match.start()] if match.start() else b"\n"
     return previous_byte == b"\n" or match.string[match.end() : match.end() + 1] in (b"", b"\r", b"\n")
 
 
 def _wide_without_mark(raw: bytes) -> str:
-    """Return the two-byte encoding that text without a byte-order mark seems to have; "" if none."""
+    """Return the probable two-byte encoding of text without a byte-order mark, or "" if it does not look like one."""
     start = raw[:1000]
     if len(start) < 4 or 5 * start.count(0) < 2 * len(start):
         return ""
@@ -122,14 +125,14 @@ def _is_utf8(raw: bytes) -> bool:
 
 
 def has_plain_line_ends(raw: bytes) -> bool:
-    """Whether each carriage return is part of a line end."""
+    """Whether each carriage return is followed by a line feed."""
     return b"\r" not in raw or raw.count(b"\r") == raw.count(b"\r\n")
 
 
 def _as_utf8(raw: bytes, encoding: str, where: str) -> bytes:
     codec = codecs.lookup(encoding).name
     if codec == "utf-16" and not raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        encoding = _wide_without_mark(raw) or encoding  # Python takes the byte order of the machine
+        encoding = _wide_without_mark(raw) or encoding  # otherwise Python would use the byte order of the machine
     if codec == "iso8859-1" and (byte := re.search(rb"[\x80-\x9f]", raw)) and not _is_utf8(raw):
         raise UsageError(
             f"{where}: {_line_place(raw, byte.start())}: not {encoding} text (byte 0x{byte[0].hex()} is no letter); "

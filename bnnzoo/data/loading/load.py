@@ -1,7 +1,8 @@
 """Loading of data: a file, a folder, a data frame, arrays or a registered data set becomes checked arrays.
 
-`load` is for training. `load_inputs` and `load_like` are for a trained model: they check new data against its
-`Signature`. If a source has its own test set (t10k files, a registered example), they use the test set.
+`load` is for training. `load_inputs` and `load_like` are for a trained model. They check new data against the
+`Signature` of the training data. If the new data have their own test set, as an IDX folder with `t10k` files, these two
+functions return the test set.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ from bnnzoo.recipe import Recipe
 
 
 def load(spec: Spec, *, task: str | None = None, **options: Any) -> Dataset:
-    """Load the data set of `spec`: a registered name, a file, an IDX folder, a data frame, or arrays.
-
-    Arrays are a pair (x, y), or one array of rows without inputs.
+    """Load a data set for training.
 
     Args:
-        spec: the data.
-        task: `regression`, `classification` or `density`; by default the data determine it. `density` models all
-            columns, or only those of `target` or `columns`. Data without inputs always have this task: one array, an
-            .npz file with only x or y, or a table whose columns are all targets. The default of a table with one target
-            is classification if the target is text, booleans, or exactly the numbers 0..C-1 with 2 <= C <= 20. The
-            default of other tables is regression. For arrays the type of y determines the default.
+        spec: the data: the name of a registered data set, a file, an IDX folder, a data frame, a pair of arrays (x, y),
+            or one array of rows without inputs.
+        task: `regression`, `classification` or `density`; by default the data determine the task. `density` models all
+            columns, or only the columns `target` or `columns` if one of these options is set. It is the default for
+            data without inputs: one array, an .npz file with only x or y, or a table in which every column is a target.
+            The default for a table with one target is classification if the target is text, booleans, or exactly the
+            numbers 0..C-1 with 2 <= C <= 20. The default for other tables is regression. For arrays, the type of y
+            determines the default, see `from_arrays`.
         options: the options for tables, see `ColumnChoice`.
 
     Raises:
-        UsageError: if the data are invalid; the message lists the problems of all columns of a table.
+        UsageError: if the data are invalid. For a table, the message lists the problems of all columns.
     """
     task = check_task(task)
     choice = ColumnChoice.from_options(**options)
@@ -87,10 +88,14 @@ def load(spec: Spec, *, task: str | None = None, **options: Any) -> Dataset:
 
 
 def load_recipe_data(recipe: Recipe, spec: Spec = None) -> Dataset:
-    """Load the data of a recipe, or `spec` with the options of the recipe.
+    """Load the data of a recipe for training.
+
+    Args:
+        recipe: the recipe; its options for tables are used.
+        spec: the data; by default the data that the recipe names.
 
     Raises:
-        UsageError: see `load`; also if there are no data.
+        UsageError: if no data are named, or if the data are invalid.
     """
     if spec is None and recipe.data is None:
         raise UsageError("no data; name a data set or a file with [[data]] (bnnzoo list datasets)")
@@ -102,9 +107,12 @@ def load_recipe_data(recipe: Recipe, spec: Spec = None) -> Dataset:
 def load_inputs(spec: Spec, signature: Signature, *, unseen: Unseen | None = None) -> NDArray[Any]:
     """Load inputs [N, *signature.shape] of the type `signature.dtype` for prediction.
 
-    The source is a file, a folder, a name, a data set, a data frame or an array x. Columns of tables are matched by
-    name, in any order; other columns are ignored. Arrays are matched by shape. An .npz file must contain `x`, or only
-    `arr_0`. The argument `unseen` replaces the option of the training run.
+    Args:
+        spec: the data: a file, a folder, the name of a registered data set, a data set, a data frame or an array x. The
+            columns of a table are matched by name, in any order, and other columns are ignored. Arrays are matched by
+            shape. An .npz file must contain the array `x`, or only the array `arr_0`.
+        signature: the properties of the training data.
+        unseen: the treatment of unknown text levels; by default the option of the training run.
 
     Raises:
         UsageError: if the inputs do not match `signature`.
@@ -128,9 +136,13 @@ def load_inputs(spec: Spec, signature: Signature, *, unseen: Unseen | None = Non
 
 
 def load_like(spec: Spec, signature: Signature, *, unseen: Unseen | None = None) -> Dataset:
-    """Load labelled data that matches `signature`: a file, folder, name, data set, data frame or pair (x, y).
+    """Load inputs and targets for a trained model.
 
-    Features and targets of tables are matched by name. Labels must be among the model's classes.
+    Args:
+        spec: the data: a file, a folder, the name of a registered data set, a data set, a data frame, or a pair (x, y).
+            The inputs and targets of a table are matched by name. Labels must be among the classes of the model.
+        signature: the properties of the training data.
+        unseen: the treatment of unknown text levels; by default the option of the training run.
 
     Raises:
         UsageError: if the data do not match `signature`.
@@ -167,12 +179,12 @@ def load_like(spec: Spec, signature: Signature, *, unseen: Unseen | None = None)
 
 
 def _order_targets(y: Any, names: Sequence[str]) -> Any:
-    """Return a frame of targets with its columns in the order of `names`, the targets of the model.
+    """Return a frame of targets with the columns in the order of `names`, the targets of the model.
 
-    If no column has one of these names, the order is unchanged.
+    If no column has one of these names, the columns are targets of the model in their own order.
 
     Raises:
-        UsageError: if only some of the names agree, or if the number of columns differs.
+        UsageError: if only some names of columns are targets of the model, or if the number of columns differs.
     """
     table = FrameTable(y, "y")
     if set(table.names) == set(names):
@@ -194,7 +206,12 @@ def _check_tabular(signature: Signature, where: str) -> None:
 
 
 def _rows_of(data: Dataset, signature: Signature, unseen: Unseen | None) -> NDArray[Any]:
-    """Return the inputs of a data set. If its columns are encoded, they must be encoded as in training."""
+    """Return the inputs of a data set.
+
+    Raises:
+        UsageError: if the inputs do not match `signature`, or if they are encoded columns of a table, but the encoding
+            differs from that of the training data.
+    """
     if data.encoding is None or data.encoding.is_plain:
         return _match(data.x, signature, data.name, unseen)
     if signature.encoding is None or not signature.encoding.makes_same_inputs(data.encoding):
@@ -205,7 +222,10 @@ def _rows_of(data: Dataset, signature: Signature, unseen: Unseen | None) -> NDAr
 
 
 def _match(x: ArrayLike, signature: Signature, where: str, unseen: Unseen | None) -> NDArray[Any]:
-    """Return x [N, *signature.shape] in the type of the training inputs. Columns of a table [N, D] are encoded."""
+    """Return x [N, *signature.shape] in the type of the training inputs.
+
+    If the model was trained on a table with an encoding, the columns of x are encoded.
+    """
     if signature.encoding is not None:
         return _encoded(x, signature, signature.encoding, where, unseen)
     inputs = as_inputs(x, where)
@@ -220,7 +240,7 @@ def _match(x: ArrayLike, signature: Signature, where: str, unseen: Unseen | None
 
 
 def _encoded(x: ArrayLike, signature: Signature, encoding: Encoding, where: str, unseen: Unseen | None) -> NDArray[Any]:
-    """Encode rows of a table's columns as inputs."""
+    """Return the encoded inputs of an array whose columns are the columns of the training table."""
     import pandas as pd
 
     names = [column.name for column in encoding.columns]
@@ -248,7 +268,7 @@ def _check_shape(shape: Sequence[int], trained_shape: Sequence[int], where: str)
 
 
 def _labelled(inputs: NDArray[Any], y: Any, signature: Signature, where: str, name: str) -> Dataset:
-    """Return checked inputs with targets from an array, checked against `signature`."""
+    """Return a data set of checked inputs and of the targets `y`, after checks of `y` against `signature`."""
     is_classification = signature.task == "classification"
     if signature.reading.censored:
         bounds = bounds_of(y, len(inputs), where)

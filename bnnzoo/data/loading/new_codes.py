@@ -18,7 +18,7 @@ from bnnzoo.data.rows.signature import Signature
 from bnnzoo.errors import BnnzooWarning
 
 _MAX_ROWS = 20_000
-"""Maximal number of training rows that new rows are compared with."""
+"""Maximal number of training rows with which new rows are compared."""
 
 
 class _Pair(NamedTuple):
@@ -33,14 +33,14 @@ class _Pair(NamedTuple):
 def warn_of_new_codes(
     x: NDArray[Any], y: NDArray[Any] | None, signature: Signature, trained: Callable[[str], NDArray[Any]], where: str
 ) -> None:
-    """Warn about values of new rows that look like codes for a missing cell, and that no training row has.
+    """Warn about values of new rows that look like codes for missing cells and that no training row contains.
 
     Args:
         x: the inputs of the new rows [N, D]; images are not tested.
-        y: the targets of the new rows; None if there are none. Class labels are not tested.
+        y: the targets of the new rows, or None. Class labels are not tested.
         signature: the properties of the training data.
-        trained: a function that returns the training rows' `x` or `y`, by this name. It is called only if a new number
-            may be a code, or if there are dates.
+        trained: a function of the name "x" or "y" that returns the inputs or the targets of the training rows. It is
+            called only if a new number looks like a code, or if a column contains dates.
         where: the name of the new rows in messages.
     """
     descriptions = []
@@ -60,7 +60,10 @@ def warn_of_new_codes(
 
 
 def _inputs(x: NDArray[Any], signature: Signature, trained: Callable[[str], NDArray[Any]]) -> Iterator[_Pair]:
-    """Yield the inputs whose new values may be codes: numbers and dates, but no levels, indicators or exposure."""
+    """Yield the columns of inputs whose new values may be codes.
+
+    Only numbers and dates are tested, but not inputs for text levels, inputs that mark missing cells, or the exposure.
+    """
     columns = [(f"column {name}", "number", 0.0) for name in signature.feature_names]
     if signature.encoding is not None:
         columns = []
@@ -76,7 +79,14 @@ def _pairs(
     array: str,
     trained: Callable[[str], NDArray[Any]],
 ) -> Iterator[_Pair]:
-    """Yield the columns whose new values may be codes. `columns` are the name, kind and origin of each column."""
+    """Yield the columns whose new values may be codes.
+
+    Args:
+        values: the values of the new rows [N, columns].
+        columns: the name, the kind and the origin of each column; the origin is added to its values.
+        array: the name of the array of training rows, "x" or "y".
+        trained: a function that returns the training rows of this array.
+    """
     for place, (name, kind, origin) in enumerate(columns):
         new = values[:, place].astype(np.float64) + origin
         if not new.size or kind not in ("number", "date"):
@@ -88,12 +98,13 @@ def _pairs(
 
 
 def _describe(pair: _Pair) -> str:
-    """Return a description of the codes among the new values; empty if there are none."""
+    """Return a description of the codes among the new values, or "" if there are none."""
     if pair.kind == "date":
         days = sentinel_days(np.unique(np.append(pair.trained, pair.new)))
         days = [day for day in days if not np.isin(np.floor(pair.trained), day).any() and day in np.floor(pair.new)]
         return f"{pair.name} ({', '.join(str(np.datetime64(int(day), 'D')) for day in days)})" if days else ""
-    # The new values are given twice, so that a code need not repeat: the training rows show the usual values.
+    # `find_codes` requires most codes to occur twice. Here one occurrence is enough, because the training rows show
+    # which values are usual. Therefore the new values are passed twice.
     codes = find_codes(pair.name, np.concatenate([pair.trained, pair.new, pair.new]))
     codes = [code for code in codes if code.value not in pair.trained]
     codes = [code._replace(count=int((pair.new == code.value).sum()), rows=len(pair.new)) for code in codes]

@@ -1,4 +1,4 @@
-"""Text files of new rows. They are read with the options of the training file, unless they are written differently."""
+"""Text files of new rows. Where the form of a file cannot be detected, the options of the training file are used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bnnzoo.data.rows.signature import Signature
 from bnnzoo.errors import BnnzooWarning, UsageError
 
 _CELLS = re.compile(r"[,;\t| \"]+")
-"""Characters around the cells of a line, for any separator."""
+"""Characters between the cells of a line, for any separator."""
 _CELLS_WITH_SPACES = re.compile(r"[,;\t|\"]+")
 _NUMBER = re.compile(r"[+-]?[0-9.]+")
 
@@ -24,10 +24,11 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+")
 def open_like_training(path: Path, signature: Signature) -> DelimitedTable:
     """Return the table in a text file of new rows.
 
-    The separator and the decimal mark are detected. If they cannot be determined, those of the training file are used.
-    A file in UTF-8 is read as UTF-8, another file with the encoding of the training file. Lines that were skipped in
-    training are skipped too, unless they are data rows. A data row is below the header and has a number or a known
-    text level.
+    The separator and the decimal mark are detected. If they are ambiguous, those of the training file are used. A file
+    in UTF-8 is read as UTF-8. Another file is read with the encoding of the training file, if an encoding was set.
+
+    The lines that were skipped in the training file are skipped in this file too, unless they are data rows. A line is
+    a data row if it is below the header and contains a number or a known text level.
     """
     trained_reading = signature.reading.text_options
     encoding = "" if not trained_reading.encoding or is_utf8(path) else trained_reading.encoding
@@ -54,7 +55,7 @@ def _open_with_skipped_lines(
         try:
             shorter_table = DelimitedTable(path, _skip_lines(reading, lines), trained_reading)
         except UsageError:
-            return table  # the caller reports its unknown names
+            return table  # the caller reports that the columns are unknown
         return table if set(columns).isdisjoint(shorter_table.names) else shorter_table
     levels = {level for column in (signature.encoding.columns if signature.encoding else ()) for level in column.levels}
     lines_to_skip = {line for line in lines if line > 1 and not table.is_row(line - 2, levels)}
@@ -62,7 +63,11 @@ def _open_with_skipped_lines(
 
 
 def _begins_with_data(path: Path, reading: Reading, columns: Collection[str], lines: Collection[int]) -> bool:
-    """Whether the first line names a training column, and one of the `lines` to skip does not exist or has a number."""
+    """Whether a file probably begins with the header and data, so that the lines to skip must not be skipped.
+
+    This is the case if its first line contains the name of a training column, and if one of the `lines` does not exist
+    or contains a number.
+    """
     text = read_text(path, reading.encoding, has_options=False).decode("utf-8").split("\n")
     names = {plain_name(cell) for cell in (*_CELLS.split(text[0]), *_CELLS_WITH_SPACES.split(text[0]))}
     if names.isdisjoint(columns):

@@ -1,4 +1,4 @@
-"""Selection of a table's columns by name: inputs, targets and categories."""
+"""Selection of the columns of a table by name: inputs, targets and categories."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from bnnzoo.finding import setting
 
 
 class ColumnChoice(NamedTuple):
-    """The options for reading a table, with the names of the command line.
+    """The options for reading a table. They have the same names as on the command line.
 
     Attributes:
         target: the target columns (default: the last column).
-        columns: the input columns (default: all but the targets).
+        columns: the input columns (default: all columns that are not targets).
         drop: the columns to leave out.
-        categories: the input columns whose cells are codes, even if they are numbers; each code becomes one input.
-        missing: the treatment of missing cells: an error, leaving out the row, or the column's median.
-        unseen: the treatment of unknown text levels in `load_inputs` and `load_like`.
-        exposure: a column of positive numbers that multiply the rates of counts; "" for none.
-        reading: the notation of cells, see `Reading.from_options`.
+        categories: the input columns that are read as categories even if their cells are numbers. Each category becomes
+            one input.
+        missing: the treatment of missing cells: "error" reports an error, "drop" leaves out their rows, and "median"
+            replaces them by the median of the column.
+        unseen: the treatment of text levels in new rows that do not occur in the training rows: "error" reports an
+            error, and "zero" sets all inputs of the column to zero.
+        exposure: a column of positive numbers to which the expected counts are proportional; "" for none.
+        reading: the options for the notation of cells.
     """
 
     target: tuple[str, ...] = ()
@@ -40,13 +43,13 @@ class ColumnChoice(NamedTuple):
 
     @classmethod
     def from_options(cls, *, exposure: Any = None, **options: Any) -> ColumnChoice:
-        """Return the choice for the options. Column names become text, because names in a data frame may be numbers."""
+        """Return the options with names of columns as text, because names of columns of a data frame may be numbers."""
         options |= {key: _names(options[key]) for key in ("target", "columns", "drop", "categories") if key in options}
         return cls(**options, exposure="".join(_names(exposure or "")))
 
 
 def _names(names: Any) -> tuple[str, ...]:
-    """Return a name, or several names, as a tuple of texts."""
+    """Return one name or several names as a tuple of texts."""
     name_list = names if isinstance(names, Iterable) and not isinstance(names, str) else (names,)
     return tuple(unicodedata.normalize("NFC", str(name)) for name in name_list)
 
@@ -54,12 +57,12 @@ def _names(names: Any) -> tuple[str, ...]:
 def select_columns(
     table: AbstractTable, choice: ColumnChoice, task: str | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the input columns and of the targets.
+    """Return the names of the input columns and the names of the targets.
 
-    A density has no inputs; its targets are the named columns, or all columns.
+    A density has no inputs. Its targets are the columns that the user named, or all columns.
 
     Raises:
-        UsageError: if a name is unknown, repeated or in conflict, or if no column is left.
+        UsageError: if a name is unknown or a target is repeated, if two options conflict, or if no column is left.
     """
     where = table.where
     target, columns, drop = (_expand_names(names, table) for names in (choice.target, choice.columns, choice.drop))
@@ -93,7 +96,7 @@ def select_columns(
 def _check_exposure_column(
     exposure: str, table: AbstractTable, target: Sequence[str], drop: Sequence[str], task: str | None
 ) -> None:
-    """Refuse an exposure that is not an input column of a regression."""
+    """Raise `UsageError` if the exposure is not a column, is a target, is dropped, or if the task is not regression."""
     check_known([exposure], table)
     if task in ("density", "classification"):
         raise UsageError(
@@ -108,7 +111,11 @@ def _check_exposure_column(
 def select_categories(
     table: AbstractTable, names: Sequence[str], features: Sequence[str], targets: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the names of the inputs that the user declared as categories."""
+    """Return the names of the inputs that the user declared as categories.
+
+    Raises:
+        UsageError: if such a column is unknown or is not an input.
+    """
     categories = _expand_names(names, table)
     check_known(categories, table)
     for name in categories:
@@ -124,10 +131,10 @@ def select_categories(
 
 
 def _expand_names(names: Sequence[str], table: AbstractTable) -> tuple[str, ...]:
-    """Expand names of the form `a,b`, unless a column has that name.
+    """Split names of the form `a,b` into several names, unless a column has the name `a,b`.
 
     Raises:
-        UsageError: for a list with an empty entry.
+        UsageError: if a list has an empty entry.
     """
     expanded: list[str] = []
     for name in names:
@@ -139,10 +146,10 @@ def _expand_names(names: Sequence[str], table: AbstractTable) -> tuple[str, ...]
 
 
 def check_known(names: Sequence[str], table: AbstractTable) -> None:
-    """Refuse names that are not columns of the table.
+    """Check that every name is a column of the table.
 
     Raises:
-        UsageError: with the unknown names.
+        UsageError: if a name is unknown.
     """
     table_names = set(table.names)
     missing_names = [name for name in names if name not in table_names]

@@ -27,26 +27,30 @@ READERS: dict[str, Callable[[Path], AbstractTable | NpzFile]] = {
     ".pq": ParquetTable,
     ".npz": NpzFile,
 }
-"""Readers of files, by suffix. A reader is a table, or has the methods of `NpzFile`. `IdxFolder` reads folders."""
+"""Readers of files, by suffix. `IdxFolder`, which reads folders, has the same methods as `NpzFile`."""
 _REMEDIES = {
     (".xlsx", ".xls", ".xlsm", ".ods"): "save the table as CSV",
     (".gz", ".zip", ".bz2", ".xz", ".zst"): "unpack it first",
-    (".txt", ".dat", ".data", ".tab", ".asc", ""): "if it is a table in text, rename it to .csv",
+    (".txt", ".dat", ".data", ".tab", ".asc", ""): "if it is a text file with a table, give its name the ending .csv",
 }
-"""Remedies for files of other kinds, by suffix."""
+"""Remedies for files that bnnzoo cannot read, by suffix."""
 Spec = Any
-"""A registered name, a path, a data frame, a `Dataset`, or arrays."""
+"""The data that a user gives: the name of a registered data set, a path, a data frame, a `Dataset`, or arrays."""
 Source = AbstractTable | NpzFile | IdxFolder | Dataset | tuple[Any, Any]
 """A data set, a pair of arrays, or the reader of a file, a folder or a data frame."""
 
 
 def source_of(spec: Spec, reading: Reading = PLAIN, signature: Signature | None = None) -> Source:
-    """Return the source of `spec`: a reader of its file, folder or frame, or a data set.
+    """Return the reader of a file, a folder or a data frame, a data set, or a pair of arrays.
 
-    With the `signature` of a trained model, a text file is read as in training, unless it is written differently.
+    Args:
+        spec: the data.
+        reading: the options for reading a table.
+        signature: if the data are new rows for a trained model, the properties of its training data. A text file is
+            then read with `open_like_training`, and `reading` is not used.
 
     Raises:
-        UsageError: if there is no such source.
+        UsageError: if there is no such file or data set, or if an option does not apply to the data.
     """
     path = _as_path(spec) if isinstance(spec, str | Path) else None
     if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
@@ -78,7 +82,11 @@ def source_of(spec: Spec, reading: Reading = PLAIN, signature: Signature | None 
 
 
 def _as_path(spec: str | Path) -> Path | None:
-    """Return the existing file or folder of `spec`, or None if it can only be a registered name."""
+    """Return the path of an existing file or folder, or None if `spec` can only be the name of a data set.
+
+    Raises:
+        UsageError: if `spec` is empty, if the file does not exist, or if bnnzoo cannot read files of this kind.
+    """
     text = os.path.expanduser(spec)
     path = Path(text)
     if not str(spec):

@@ -39,7 +39,7 @@ def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, n
     `kind` is the kind of the targets if `join_frame` determined it, otherwise "".
 
     Raises:
-        UsageError: with one line for each kind of fault, which lists every affected column.
+        UsageError: if an option or the data are invalid. The message has one line for each kind of fault.
     """
     chosen_task, reading = check_task(task), choice.reading
     features, targets = select_columns(table, choice, chosen_task)
@@ -109,12 +109,12 @@ def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, n
 
 
 def _reading_used(table: AbstractTable, reading: Reading) -> Reading:
-    """Return the requested reading with the detected form of the text."""
+    """Return the options with which the table was read, including the detected separator and decimal mark."""
     return replace(table.reading, missing_code=reading.missing_code, censored=reading.censored)
 
 
 def _doubts(inputs: Sequence[Cells], targets: Sequence[Cells], *, is_regression: bool) -> list[str]:
-    """Return doubts about constant columns, identifiers, constant targets, and codes for missing cells."""
+    """Return the texts of warnings about constant columns, identifiers, and numbers that look like codes."""
     codes = [code for column in (*inputs, *targets) if column.kind == "number" for code in _codes_in(column)]
     target_names = [column.name for column in targets] if inputs else []
     return [
@@ -131,10 +131,10 @@ def _codes_in(column: Cells) -> list[Code]:
 def new_inputs(
     table: AbstractTable, signature: Signature, unseen: Unseen | None = None
 ) -> Float[np.ndarray, "row feature"]:
-    """Return the inputs of a table for prediction. Training columns are matched by name; other columns are ignored.
+    """Return the inputs of a table for prediction. Columns are matched by name, and unknown columns are ignored.
 
     Raises:
-        UsageError: see `training_set`; also for text levels that do not occur in the training rows.
+        UsageError: if the data are invalid, or if a text level does not occur in the training rows.
     """
     return _new_rows(table, signature, {}, unseen)[0]
 
@@ -142,9 +142,10 @@ def new_inputs(
 def new_rows(
     table: AbstractTable, signature: Signature, targets: Sequence[str], unseen: Unseen | None = None, kind: str = ""
 ) -> Dataset:
-    """Return the inputs and targets of a table for testing. Rows with missing cells are left out if training did so.
+    """Return the inputs and targets of a table for testing.
 
-    `kind` is the kind of the targets if `join_frame` determined it, otherwise "".
+    If rows with missing cells were left out in training, such rows of this table are left out too. `kind` is the kind
+    of the targets if `join_frame` determined it, otherwise "".
     """
     if signature.task == "density":
         x = new_inputs(table, signature, unseen)
@@ -229,7 +230,7 @@ def _complete_rows(cells: Sequence[Cells], where: str, remedy: str) -> tuple[NDA
     """Return a mask of the rows without missing cells, and a sentence about the rows that are left out.
 
     Raises:
-        UsageError: with the remedy `remedy`, if no row is complete.
+        UsageError: if every row has a missing cell. The message ends with `remedy`.
     """
     keep = ~np.any([column.is_missing for column in cells], 0)
     if keep.all():
@@ -242,7 +243,7 @@ def _complete_rows(cells: Sequence[Cells], where: str, remedy: str) -> tuple[NDA
 
 
 def _keep_rows(column: Cells, keep: NDArray[np.bool_]) -> Cells:
-    """Return the cells of the rows in `keep`. Levels that occur only in other rows are removed."""
+    """Return the cells of the rows in the mask `keep`, without the levels that occur only in other rows."""
     if column.kind != "text":
         bounds = None if column.bounds is None else column.bounds[keep]
         return column._replace(numbers=column.numbers[keep], bounds=bounds)
@@ -253,7 +254,7 @@ def _keep_rows(column: Cells, keep: NDArray[np.bool_]) -> Cells:
 
 
 def _notes_of_zeros(table: AbstractTable, names: Sequence[str]) -> list[str]:
-    """Return notes about numbers with leading zeros, which may be codes."""
+    """Return notes about columns of numbers in which a cell has a leading zero, because the cells may be codes."""
     return [
         f"column {name}: cells such as {cell} are read as numbers; if they are codes, use {setting('categories', name)}"
         for name, cell in table.zero_padded_cells(names).items()
@@ -284,12 +285,12 @@ def _encoding_notes(encoding: Encoding) -> list[str]:
 
 
 def join_frame(spec: Any, reading: Reading, task: str | None) -> tuple[Any, tuple[str, ...], str]:
-    """Join a pair (x, y), where x is a data frame and y an array, a series or a data frame, into one data frame.
+    """Join a data frame x and targets y (an array, a series or a data frame) into one data frame.
 
     Returns:
-        The frame, the names of the targets, and the kind of the targets. Any other `spec` is returned unchanged, with
-        empty names and kind. The kind is "label" if y is text outside a data frame. Such text is a class label even if
-        it looks like a number or like a missing cell, as in pairs of arrays.
+        The frame, the names of the targets, and the kind of the targets. If `spec` is not a pair with a data frame, it
+        is returned unchanged, with empty names and kind. The kind is "label" if y is an array or a series of text. Such
+        text is a class label even if it looks like a number or like a word for a missing cell.
     """
     if not (isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[0])):
         return spec, (), ""
@@ -313,7 +314,7 @@ def join_frame(spec: Any, reading: Reading, task: str | None) -> tuple[Any, tupl
         target_arrays = array.T if array.ndim == 2 else [array]
         name = "y" if given_name is None else str(given_name)
         while given_name is None and _clashes(name, len(target_arrays), inputs.names):
-            name += "_"  # a target without a name gets the first name that is free
+            name += "_"  # a target without a name gets the first unused name of y, y_, y__, ...
         columns = {name if len(target_arrays) == 1 else f"{name}{i}": column for i, column in enumerate(target_arrays)}
         if task in (None, "classification") and pd.api.types.infer_dtype(array, skipna=True) == "string":
             kind = "label"
@@ -334,7 +335,10 @@ def _clashes(name: str, count: int, taken_names: Sequence[str]) -> bool:
 
 
 def _check_labels_of_rows(x: Any, y: Any) -> None:
-    """Refuse x and y with the same pandas row labels in different orders, because rows are paired by position."""
+    """Check that x and y do not have the same pandas row labels in different orders.
+
+    The rows of x and y are paired by position, so different orders would pair wrong rows.
+    """
     import pandas as pd
 
     if not (isinstance(x, pd.DataFrame) and isinstance(y, pd.Series | pd.DataFrame)) or len(x) != len(y):

@@ -14,12 +14,14 @@ from bnnzoo.errors import UsageError
 
 
 def as_inputs(x: ArrayLike, where: str = "x", feature_names: Sequence[str] = ()) -> NDArray[Any]:
-    """Return x as checked inputs [N, ...]. uint8 images stay uint8; everything else becomes finite float32.
+    """Return x as checked inputs [N, ...].
+
+    Images of the type uint8 keep this type. All other inputs become finite float32 numbers.
 
     Args:
         x: features [N] or [N, D], or images [N, H, W] or [N, C, H, W].
         where: the name of the array in error messages.
-        feature_names: D names for features; they are checked and used in error messages.
+        feature_names: the names of the D features. They are checked, and used in error messages.
 
     Raises:
         UsageError: if the type, the shape, a name or a value is invalid.
@@ -45,7 +47,7 @@ def label_array(values: ArrayLike, where: str) -> NDArray[Any]:
     """Return `values` as an array [N, ...] of numbers or of text, with N >= 1.
 
     Raises:
-        UsageError: if the values are neither.
+        UsageError: if the values are neither numbers nor text, or if there are no rows.
     """
     array = None if np.ma.is_masked(values) else np.asarray(values)
     if array is not None and array.ndim and array.size and all(isinstance(value, str) for value in array.flat):

@@ -33,7 +33,7 @@ from bnnzoo.finding import spell_settings, spelling
 
 
 class UncheckedRows(NamedTuple):
-    """Unchecked inputs and targets, with their names in messages."""
+    """Inputs x and targets y that are not checked yet, and their names in messages (`x_where` and `y_where`)."""
 
     x: Any
     y: Any
@@ -43,26 +43,27 @@ class UncheckedRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """N inputs and their targets, checked at construction (`from_arrays`, `from_rows`, `load`).
+    """N rows of inputs and targets. The functions `from_arrays`, `from_rows` and `load` check the rows.
 
     Attributes:
         x: features [N, D] float32, or images [N, H, W] or [N, C, H, W], float32 or uint8.
-        y: regression [N, T] float32; classification [N] int32 with labels 0..num_classes-1. A density has no inputs: x
-            and y are both the rows [N, D], and the model may condition a column on others. Censored targets are [N, T,
-            2]: the smallest and the largest possible value. These are equal if the value is known. One of them is
-            infinite if there is no limit.
+        y: the targets. For regression they are T numbers per row, [N, T] float32. For classification they are labels
+            0..num_classes-1, [N] int32. For a density, which has no inputs, x and y both are the rows [N, D]. Censored
+            targets are [N, T, 2]: the smallest and the largest possible value of each target. Both are equal if the
+            value is known, and one of them is infinite if there is no limit.
         task: regression, classification or density.
-        feature_names: D names; () for images.
-        target_names: T names; one for classification.
-        class_names: the names of the labels; () for regression and density.
+        feature_names: the names of the D features; () for images.
+        target_names: the names of the T targets; classification has one target.
+        class_names: the names of the classes; () for regression and density.
         name: the name of the data set in messages.
-        test: the test set that belongs to the data, if any; `split` uses it instead of random rows.
-        encoding: the map from table columns to x. If medians replace missing cells, these are nan until `split`.
-        notes: sentences about choices that were made automatically when the data were read.
-        left_out: a sentence about the omitted rows; empty if there are none.
-        truth: a function from inputs [N, D] to noise-free targets, one column per branch [N, B]; for synthetic data
-            with one target.
-        reading: the notation of the table's cells.
+        test: the test set that belongs to the data, or None. `split` uses it instead of random rows.
+        encoding: the encoding of the columns of a table as x, or None. If missing cells are replaced by medians, they
+            are nan in x until `split` is called.
+        notes: sentences about automatic choices when the data were read.
+        left_out: a sentence about the rows that were left out; empty if there are none.
+        truth: for synthetic data with one target, a function that returns the noise-free targets [N, B] of inputs
+            [N, D], or None. There is one column for each of the B values that the target has without noise.
+        reading: the options for the notation of the cells of a table.
     """
 
     x: NDArray[Any]
@@ -81,7 +82,7 @@ class Dataset:
 
     @classmethod
     def from_signature(cls, signature: Signature, x: NDArray[Any], y: NDArray[Any], name: str) -> Dataset:
-        """Return the data set of these inputs and targets, which match the signature."""
+        """Return a data set of inputs and targets that match the signature."""
         names = (signature.feature_names, signature.target_names, signature.class_names)
         return cls(x, y, signature.task, *names, name, encoding=signature.encoding, reading=signature.reading)
 
@@ -92,7 +93,7 @@ class Dataset:
 
     @property
     def num_classes(self) -> int:
-        """Number of classes; 0 for regression."""
+        """Number of classes; 0 for regression and density."""
         return len(self.class_names)
 
     @property
@@ -110,7 +111,7 @@ class Dataset:
         )
 
     def sha256(self) -> str:
-        """Return the SHA-256 of the rows, without the test set."""
+        """Return the SHA-256 hash of `x` and `y`. The test set is not included."""
         digest = hashlib.sha256()
         for array in (self.x, self.y):
             digest.update(f"{array.dtype}{array.shape}".encode())
@@ -118,17 +119,18 @@ class Dataset:
         return digest.hexdigest()
 
     def take(self, indices: ArrayLike) -> Dataset:
-        """Return the rows `indices` [M] in that order, without the test set."""
+        """Return a data set of the rows `indices` [M], in this order, without the test set."""
         rows = np.asarray(indices)
         return replace(self, x=self.x[rows], y=self.y[rows], test=None)
 
     def as_task(self, task: str | None) -> Dataset:
-        """Convert the data to another task.
+        """Return the data for another task.
 
-        Labels become numbers, whole numbers become labels, or inputs and targets become the rows of a density.
+        For regression, labels become numbers. For classification, whole numbers become labels. For a density, the
+        inputs and the targets become the columns of its rows.
 
         Raises:
-            UsageError: if the targets are not suitable.
+            UsageError: if the targets cannot be converted.
         """
         if task is None or task == self.task:
             return self
@@ -153,7 +155,7 @@ class Dataset:
                 raise UsageError(f"{self.name}: {y.shape[1]} targets; classification needs one column of labels")
             labels, names = training_labels(y[:, 0], self.name, self.target_names[0])
             converted = replace(self, y=labels, task="classification", class_names=names)
-        # Notes about the targets are removed, because they describe the choice of the old task.
+        # Notes about the targets are removed, because they explain why the old task was chosen.
         note_prefix = f"target {self.target_names[0]}: "
         converted = replace(converted, notes=tuple(note for note in self.notes if not note.startswith(note_prefix)))
         if self.test is None or task != "classification":
@@ -166,7 +168,7 @@ class Dataset:
         )
 
     def _as_density(self, where: str) -> Dataset:
-        """Return a density data set with inputs and targets side by side."""
+        """Return a data set for a density, whose rows consist of the inputs and the targets."""
         if self.task == "classification":
             raise UsageError(
                 f"{where}: class labels cannot be modelled by a density; use [[task=regression]] to read numbers"
@@ -178,7 +180,11 @@ class Dataset:
 
 
 def _are_labels(y: NDArray[Any]) -> bool:
-    """Whether targets are classes: text, booleans, or integers with few distinct values or all the values 0..C-1."""
+    """Whether targets are classes, that is, a single column of text, of booleans, or of certain integers.
+
+    Integers must have at most 20 distinct values, or be exactly the values 0..C-1 (with C up to 1000) and have at least
+    two rows per value on average.
+    """
     if y.size != y.shape[0] or y.dtype.kind not in "biuUO":
         return False
     if y.dtype.kind not in "iu":
@@ -199,12 +205,20 @@ def from_arrays(
     where: str = "",
     censored: bool = False,
 ) -> Dataset:
-    """Return a checked data set of x [N], [N, D], [N, H, W] or [N, C, H, W] and y [N] or [N, T].
+    """Return a checked data set of inputs and targets.
 
-    Without `task`, a single target is a class label if it is text, booleans or certain integers. The integers must have
-    at most 20 distinct values, or be exactly 0..C-1 (C up to 1000) with at least two rows per value on average.
-    Other targets are regression. For `density`, a row is the columns of x and of y. `where` (a file name) starts
-    error messages. `censored` targets are [N, 2] or [N, T, 2], see `Dataset`.
+    Args:
+        x: the inputs, [N], [N, D], [N, H, W] or [N, C, H, W].
+        y: the targets, [N] or [N, T].
+        task: the task. By default it is classification if y is a single target of text, booleans or certain integers,
+            and otherwise regression. The integers must have at most 20 distinct values, or be exactly 0..C-1 (with C up
+            to 1000) and have at least two rows per value on average. For `density`, a row consists of the columns of x
+            and of y.
+        name: the name of the data set in messages.
+        feature_names: the names of the D features.
+        target_names: the names of the T targets.
+        where: the name of the file, with which error messages begin.
+        censored: whether y contains the bounds of censored targets, [N, 2] or [N, T, 2], see `Dataset`.
 
     Raises:
         UsageError: if the data are invalid.
@@ -262,7 +276,9 @@ def from_arrays(
 def _encoded_targets(
     targets: NDArray[Any], task: Task, num_targets: int, prefix: str
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Return targets as labels with the names of their classes, or as checked float32 columns.
+    """Return the checked targets and the names of their classes.
+
+    For classification, the targets are labels [N]. Otherwise they are float32 columns [N, T], and the names are ().
 
     Raises:
         UsageError: if the targets are invalid.
@@ -283,7 +299,7 @@ def _encoded_targets(
 def _warn_of_codes(
     x: NDArray[Any], names: Sequence[str], y: NDArray[Any], outputs: Sequence[str], task: Task, where: str
 ) -> None:
-    """Warn about array columns with values that look like codes for missing cells."""
+    """Warn about columns of arrays that contain values which look like codes for missing cells."""
     columns = [*zip(names, x.T, strict=True)] if x.ndim == 2 else []
     columns += [*zip(outputs, y.T, strict=True)] if task == "regression" else []
     codes = [code for name, column in columns for code in find_codes(name, column)]
@@ -293,7 +309,7 @@ def _warn_of_codes(
 
 
 def from_rows(rows: ArrayLike, *, name: str = "arrays", names: Sequence[str] = (), where: str = "") -> Dataset:
-    """Return a checked data set without inputs, for a density of all columns of the rows [N] or [N, D]."""
+    """Return a checked data set without inputs, for the joint density of all columns of the rows [N] or [N, D]."""
     place = f"{where}: x" if where else "x"
     values = as_inputs(rows, place, names)
     if values.ndim > 2:

@@ -1,4 +1,7 @@
-"""Detection of rounded targets: whole numbers, or decimals whose steps are coarse compared with their spread."""
+"""Detection of rounded targets.
+
+The values of such a target are multiples of a step (1, 0.1, 5, ...) that is not small compared with their sd.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,21 @@ import numpy as np
 from jaxtyping import Float
 
 _DECIMALS = 3
-"""Steps down to 0.001 are detected."""
+"""Maximal number of decimals of a step, so that the smallest detected step is 0.001."""
 _LARGEST = 2**22
-"""Beyond this, float32 rounds so coarsely that any number is nearly a multiple of the step."""
+"""Maximal value in units of the last decimal. Any larger float32 number is nearly a whole number of these units."""
 _COARSE = 0.02
-"""Minimal step, in standard deviations, at which rounding matters to a density."""
+"""Minimal step, in standard deviations of the target, at which rounding changes the fit of a density."""
 _FEWEST = 10
-"""Minimal number of rows. Fewer values may lie on a grid by chance."""
+"""Minimal number of rows. Fewer values may be multiples of a step by chance."""
 
 
 def rounding_step(values: Float[np.ndarray, " row"]) -> float:
-    """Return the step of the grid on which all values lie, in their units; 0 if there is no grid, or a fine one.
+    """Return the step of rounded values in their units, or 0 if the values are not rounded.
 
-    The result is also 0 if less than half of the rows share their value with another row. Measurements are mostly
-    unique, but rounded numbers rarely are.
+    All differences between the values are multiples of the step. The values do not count as rounded if the step is
+    below 0.02 standard deviations, or if less than half of the rows share their value with another row. Most exact
+    measurements are unique, but rounded numbers rarely are.
     """
     numbers = np.asarray(values, np.float64)
     distinct, counts = np.unique(numbers, return_counts=True)
@@ -29,7 +33,7 @@ def rounding_step(values: Float[np.ndarray, " row"]) -> float:
         scaled = distinct * 10.0**decimals
         if np.abs(scaled).max() >= _LARGEST:
             return 0.0
-        # Decimals have the accuracy of float32 only.
+        # The tolerance is the accuracy of decimals in float32.
         if np.all(np.abs(scaled - np.round(scaled)) <= 1e-6 * np.maximum(np.abs(scaled), 1)):
             integers = np.round(scaled).astype(np.int64)
             step = float(np.gcd.reduce(integers - integers[0])) / 10**decimals

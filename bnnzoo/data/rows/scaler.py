@@ -1,4 +1,4 @@
-"""Standardisation: conversion between the units of the data and those of the network."""
+"""Standardisation: conversion between the units of the data and the units of the network."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from bnnzoo.errors import UsageError
 class Scaler:
     """Standardisation (x - x_mean) / x_sd and (y - y_mean) / y_sd; all four arrays are float32.
 
-    `scale_inputs` returns uint8 images unchanged, because they stay uint8 on the device. There the network's input is
-    scaled with the same x_mean and x_sd.
+    `scale_inputs` returns uint8 images unchanged, because the device stores images as uint8. The device standardises
+    them with the same `x_mean` and `x_sd` when the network is evaluated.
 
     Attributes:
         x_mean: means of the inputs, [D] for features, [] for images.
@@ -37,14 +37,14 @@ class Scaler:
 
     @classmethod
     def fit(cls, train: Dataset, standardise: bool) -> Scaler:
-        """Compute means and population standard deviations of the training rows, for images over all pixels together.
+        """Return the scaler with the means and population standard deviations (sds) of the training rows.
 
-        A censored target is represented by its finite end, or by the midpoint of its interval. Constant columns get sd
-        1, and an exposure keeps its units. Without `standardise` the scaler changes nothing, except that uint8 images
-        are divided by 255 (x_mean 0, x_sd 255).
+        Images have one mean and one sd, over all pixels of all images. A censored target is represented by its finite
+        end, or by the midpoint of its interval. A constant column gets the sd 1, and an exposure is not scaled. If
+        `standardise` is False, all means are 0, and all sds are 1, but 255 for uint8 images.
 
         Raises:
-            UsageError: if float32 cannot represent the standard deviation of a column.
+            UsageError: if the sd of a column is too small for float32.
         """
         is_bytes = train.x.dtype == np.uint8
         x_shape = train.x.shape[1:] if train.x.ndim == 2 else ()
@@ -62,10 +62,11 @@ class Scaler:
         return cls(*(np.asarray(values, dtype=np.float32) for values in (x_mean, x_sd, y_mean, y_sd)))
 
     def check(self, signature: Signature) -> None:
-        """Check a scaler from a file against the signature of its data.
+        """Check a scaler that was read from a file against the signature of the data.
 
         Raises:
-            ValueError: if a shape differs or if a standard deviation is not positive or is denormal.
+            ValueError: if a shape is wrong, if a number is not finite, or if a standard deviation is not positive or is
+                denormal.
         """
         inputs = signature.shape if len(signature.shape) == 1 else ()
         shapes = [inputs, inputs, (len(signature.target_names),), (len(signature.target_names),)]
@@ -76,7 +77,7 @@ class Scaler:
             raise ValueError("its scaling divides by zero")
 
     def scale_inputs(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Return x [N, ...] in the network's units, float32. uint8 images are unchanged; the device scales them."""
+        """Return x [N, ...] in the network's units, float32. Images in uint8 are returned unchanged."""
         if x.dtype == np.uint8:
             return x
         return _scale(x, self.x_mean, self.x_sd, "standardised x")
@@ -92,17 +93,17 @@ class Scaler:
     def log_units(self, y: NDArray[Any]) -> NDArray[np.float64]:
         """Return, per row [N], the log density in the network's units minus the log density in original units.
 
-        It is the sum of log y_sd over the targets. Censored targets do not count, because their likelihood is a
-        probability and has no units.
+        The difference is the sum of log y_sd over the targets that are not censored. The likelihood of a censored
+        target is a probability, which has no units.
         """
         sds = np.log(self.y_sd.astype(np.float64))
         return (y[..., 0] == y[..., 1]) @ sds if y.ndim == 3 else np.full(len(y), sds.sum())
 
     def refuse_far(self, x: NDArray[Any], y: NDArray[Any] | None, signature: Signature, where: str) -> None:
-        """Refuse rows in original units that float32 cannot represent in the network's units.
+        """Check that float32 can represent rows in the network's units. The rows are given in original units.
 
         Raises:
-            UsageError: with the first cell that is too far from the training rows.
+            UsageError: if a cell is too far from the training rows. The message names the first such cell of a column.
         """
         if x.ndim == 2:
             _refuse_far(x, self.x_mean, self.x_sd, where, signature.feature_names)
@@ -141,12 +142,12 @@ def _refuse_far(
 
 
 def _is_valid_divisor(sd: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Whether an sd is a valid divisor: a positive float32 number that is not denormal."""
+    """Return whether each sd is a valid divisor, that is, a positive float32 number that is not denormal."""
     return np.asarray(sd >= np.finfo(np.float32).tiny)
 
 
 def _moments(values: NDArray[Any], values_name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and sd over the first axis, summed in float64; sd is 1 if all values are equal in float32."""
+    """Return the mean and the sd over the first axis, in float64. The sd is 1 if all values are equal."""
     mean = np.asarray(values.mean(axis=0, dtype=np.float64))
     sd = np.asarray(values.std(axis=0, dtype=np.float64))
     is_constant = values.max(axis=0) == values.min(axis=0)
@@ -156,7 +157,7 @@ def _moments(values: NDArray[Any], values_name: str) -> tuple[NDArray[np.float64
 
 
 def _byte_moments(images: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and sd of all pixels, computed from counts of the 256 values to avoid a float copy of the images."""
+    """Return the mean and the sd of all pixels. They are computed from counts of the 256 values, to save memory."""
     counts = np.zeros(256, dtype=np.int64)
     for start in range(0, len(images), 1024):
         counts += np.bincount(images[start : start + 1024].reshape(-1), minlength=256)

@@ -15,25 +15,25 @@ from bnnzoo.data.encoding.input_encoding import Encoding
 from bnnzoo.data.encoding.targets import Task
 
 _Names = Annotated[tuple[str, ...], FailFast()]
-"""A tuple of names whose validation stops at the first error, because a forged file may hold a million of them."""
+"""A tuple of names. Its validation stops at the first error, because a forged file may contain a million errors."""
 
 
 class Signature(NamedTuple):
     """The properties that new data must share with the training data.
 
     Attributes:
-        feature_names: the names of the inputs [D]; () for images.
-        shape: the shape of one input, without N.
+        feature_names: the names of the D inputs; () for images.
+        shape: the shape of the inputs of one row.
         dtype: the type of the inputs.
-        target_names: the names of the targets [T].
+        target_names: the names of the T targets.
         task: the task of the model.
         class_names: the names of the classes; () for regression and density.
-        encoding: the encoding of table columns; None if every column is an input without changes.
-        reading: the notation of the table's cells.
+        encoding: the encoding of the columns of a table; None if every column is used as an input without change.
+        reading: the options for the notation of the cells of a table.
     """
 
     feature_names: _Names
-    shape: Annotated[tuple[int, ...], FailFast()]  # the shape of one input, without N
+    shape: Annotated[tuple[int, ...], FailFast()]
     dtype: Literal["float32", "uint8"]
     target_names: _Names
     task: Task
@@ -43,35 +43,35 @@ class Signature(NamedTuple):
 
     @property
     def num_classes(self) -> int:
-        """Number of classes; 0 for regression."""
+        """Number of classes; 0 for regression and density."""
         return len(self.class_names)
 
     @property
     def exposure(self) -> str:
-        """Name of the exposure, the last input, which multiplies rates; empty if there is none."""
+        """Name of the exposure, the last input, to which expected counts are proportional; empty if there is none."""
         return "" if self.encoding is None else self.encoding.exposure
 
     @property
     def target_shape(self) -> tuple[int, ...]:
-        """Shape of one row's target. Censored targets have two values each, the smallest and the largest."""
+        """Shape of the targets of one row. A censored target has two values, the smallest and the largest possible."""
         if self.task == "classification":
             return ()
         return (len(self.target_names), 2) if self.reading.censored else (len(self.target_names),)
 
     @property
     def num_targets(self) -> int:
-        """Number of targets for likelihoods: classes in classification, else columns of targets."""
+        """Number of targets in the sense of a likelihood: the number of classes, or the number of target columns."""
         return self.num_classes or len(self.target_names)
 
     def to_json(self) -> str:
-        """Return the complete signature as JSON for a run's file."""
+        """Return the signature as JSON, for the file of a run."""
         fields = {**self._asdict(), "encoding": None if self.encoding is None else self.encoding.to_dict()}
         del fields["reading"]
         return json.dumps(fields | ({"reading": reading} if (reading := self.reading.to_dict()) else {}))
 
     @classmethod
     def from_json(cls, text: str) -> Signature:
-        """Return the signature that `to_json` wrote.
+        """Return the signature of a JSON text from `to_json`.
 
         Raises:
             ValueError: if the text is not a valid signature.
@@ -101,20 +101,20 @@ class Signature(NamedTuple):
         return signature
 
     def inputs(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Return these inputs if they match the signature.
+        """Return inputs x unchanged after checks.
 
         Raises:
-            ValueError: if they do not.
+            ValueError: if the inputs do not match the signature, or if they are not finite.
         """
         if x.shape[1:] != self.shape or x.dtype != self.dtype or not np.isfinite(x).all():
             raise ValueError(f"inputs {x.dtype}{list(x.shape)} do not match the data")
         return x
 
     def targets(self, y: NDArray[Any], rows: int) -> NDArray[Any]:
-        """Return these targets of `rows` rows if they match the signature.
+        """Return targets y unchanged after checks; `rows` is their required number of rows.
 
         Raises:
-            ValueError: if they do not.
+            ValueError: if the targets do not match the signature, or if they are not valid numbers or labels.
         """
         has_right_shape = y.shape == (rows, *self.target_shape)
         has_right_shape = has_right_shape and y.dtype == ("int32" if self.task == "classification" else "float32")

@@ -15,10 +15,11 @@ from bnnzoo.errors import UsageError
 def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset, Dataset | None]:
     """Return the training set and the test set. The same seed always gives the same split.
 
-    With `test_fraction` 0, every row is a training row and there is no test set. For any other
-    fraction, a data set with its own test set keeps this test set. Otherwise ceil(test_fraction * N) random rows are
-    the test set. They have the class proportions of the data if both sets are large enough to contain every class. The
-    single row of a class is a training row, unless there are too few other rows.
+    If `test_fraction` is 0, every row is a training row, and the test set is None. For any other fraction, a data set
+    with its own test set keeps this test set. Otherwise the test set consists of ceil(test_fraction * N) random rows.
+
+    The two sets have the class proportions of the data if both are large enough to contain every class. If a class has
+    only one row, this row is a training row, unless there are too few other rows.
 
     Raises:
         UsageError: if the fraction is invalid or leaves no training rows.
@@ -43,7 +44,7 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
     if dataset.task == "classification":
         counts = np.bincount(dataset.y, minlength=dataset.num_classes)
         num_classes_to_stratify = np.sum(counts >= 2)
-        # A class with a single row would be unknown to the model if that row was a test row.
+        # If the only row of a class was a test row, the model would not know this class.
         if len(single := np.flatnonzero(counts[dataset.y] == 1)) < num_train and len(rows) - len(single) > num_test:
             rows, single_rows = np.setdiff1d(rows, single), single
             if min(num_train - len(single_rows), num_test) >= num_classes_to_stratify:
@@ -60,7 +61,10 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
 
 
 def _with_training_classes(test: Dataset, train: Dataset) -> Dataset:
-    """Return a test set with the class codes of the training set, because its own rows may lack a class."""
+    """Return a test set whose labels are positions in the class names of the training set.
+
+    The rows of the test set need not contain every class.
+    """
     if test.class_names == train.class_names:
         return test
     y = recode(test.y, test.class_names, train.class_names, f"{train.name}: test rows")
@@ -68,7 +72,7 @@ def _with_training_classes(test: Dataset, train: Dataset) -> Dataset:
 
 
 def _fill_missing(train: Dataset, test: Dataset | None) -> tuple[Dataset, Dataset | None]:
-    """Return both sets with missing cells replaced by medians of the training rows, if the options ask for it."""
+    """Return both sets. If the option `missing` is median, missing cells get the medians of the training rows."""
     if train.encoding is None:
         return train, test
     encoding = train.encoding.with_medians(train.x, train.name)

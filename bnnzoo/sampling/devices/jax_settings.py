@@ -1,4 +1,4 @@
-"""JAX settings of a run: devices and processes, set before JAX starts, and versions that affect the draws."""
+"""JAX settings of a run (devices and processes), and the versions of packages that affect the draws."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bnnzoo.posterior.backend import keep_programs
 from bnnzoo.sampling.devices.processes import LostProcessError, Processes
 
 _PATIENCE = 120
-"""Largest time, in seconds, that processes wait for each other at the start."""
+"""Seconds that processes wait for each other at the start. After this time the connection has failed."""
 _SILENCE = 30
 """Seconds without a heartbeat after which a process counts as lost.
 
@@ -34,10 +34,10 @@ def prepare(num_devices: int = 1) -> None:
 
 
 def split_cpu(num_devices: int) -> None:
-    """Split the CPU into `num_devices` devices, served by more threads than there are devices.
+    """Split the CPU into `num_devices` devices, with more threads than devices.
 
-    A matrix factorisation blocks the thread of its device until other threads of the shared pool have done its
-    subtasks. By default the pool has one thread per core, or one per device if there are more devices than cores. If
+    XLA's thread pool has one thread per core by default, or one thread per device if there are more devices than cores.
+    A matrix factorisation blocks the thread of its device until other threads of this pool have done its subtasks. If
     all chains factorise a matrix at the same time on fewer cores than chains, all threads are blocked and the program
     never ends (jaxlib 0.10). XLA reads the size of the pool from the environment variable NPROC.
 
@@ -53,7 +53,7 @@ def split_cpu(num_devices: int) -> None:
 
 @contextlib.contextmanager
 def join_processes(coordinator: str | None = None, count: int | None = None, rank: int | None = None) -> Iterator[None]:
-    """Connect this process to the other processes of a shared run inside the block. Do not use JAX before it.
+    """Connect this process to the other processes of a shared run inside the block. JAX must not be used before.
 
     Under Slurm, Open MPI and Kubernetes no argument is needed.
 
@@ -65,7 +65,7 @@ def join_processes(coordinator: str | None = None, count: int | None = None, ran
     Raises:
         UsageError: if the processes cannot connect to each other.
     """
-    # The first process must continue if another one fails, to save the draws. By default JAX would end it too.
+    # If another process fails, the first process must continue to save the draws. By default JAX would end it too.
     jax.config.update("jax_enable_recoverability", True)
     # bnnzoo handles SIGTERM itself. JAX's service would catch the signal and only record it.
     jax.config.update("jax_enable_preemption_service", False)
@@ -109,8 +109,9 @@ def _no_stdout() -> Iterator[None]:
 def devices(count: int) -> None:
     """Start JAX with this machine's CPU split into `count` devices, so that `count` chains run in parallel.
 
-    Call it before anything else uses JAX, for example in the first cell of a notebook, before you build a network. You
-    do not need it on the command line, or if the run is the first to use JAX: the run then sets its devices itself.
+    Call this function before anything else uses JAX, for example in the first cell of a notebook, before you build a
+    network. It is not needed on the command line, or if the run is the first to use JAX: then the run sets its devices
+    itself.
 
     Raises:
         UsageError: if `count` is less than one, or if JAX has already started with another number of devices.
@@ -121,7 +122,7 @@ def devices(count: int) -> None:
         split_cpu(count)
     if (num_devices := len(jax.devices("cpu"))) != count:
         raise UsageError(
-            f"devices: JAX has started already, with {num_devices} on the CPU; call bnnzoo.devices({count}) before "
+            f"devices: JAX has started already, with {num_devices} CPU devices; call bnnzoo.devices({count}) before "
             "anything uses JAX (in a notebook, restart the kernel and call it first)"
         )
 
@@ -132,5 +133,5 @@ def versions() -> dict[str, str]:
 
 
 def device(count: int) -> str:
-    """Return the kind of device and the number of devices that a run uses, such as "cpu x 4"."""
+    """Return the kind of this machine's devices and the number `count`, such as "cpu x 4"."""
     return f"{jax.local_devices()[0].device_kind} x {count}"

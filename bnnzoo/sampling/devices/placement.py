@@ -1,4 +1,4 @@
-"""Placement of the chains (in parallel on devices, in one vmap, or one after the other) and of the rows of the data."""
+"""Placement of chains (in parallel on devices, in one vmap, or one after the other) and of the rows of the data."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Method = Literal["auto", "parallel", "vectorized", "sequential"]
 
 _CHAINS = "chains"
 _CACHE_BYTES = 2**22
-"""Size of the data, in bytes, that fits into the CPU's cache. Reading larger data limits the speed of a step."""
+"""Largest size of the data, in bytes, for which the CPU's cache can hold them. Reading larger data slows a step."""
 _MOST_DEVICES = 256
 """Largest number of devices into which the CPU is split. Each device has its own threads."""
 
 
 class Placement(eqx.Module):
-    """A way to run a function of one chain for all chains. Its fields are static: programs are compiled for them."""
+    """A way to run a function of one chain for all chains. The fields are static: new values need a new compilation."""
 
     method: Literal["parallel", "vectorized", "sequential"] = eqx.field(static=True)
     mesh: Mesh | None = eqx.field(static=True)
@@ -44,7 +44,7 @@ class Placement(eqx.Module):
 
     @property
     def axes(self) -> Axes:
-        """Devices of all processes along each axis of the mesh."""
+        """Numbers of devices along each axis of the mesh, counted over all processes."""
         process_axes = Axes() if self.mesh is None else Axes(**self.mesh.shape)
         return process_axes._replace(chains=process_axes.chains * self.processes.count)
 
@@ -82,17 +82,17 @@ class Placement(eqx.Module):
         axes: Any,
         out_axes: Any,
     ) -> PyTree:
-        """Run `local(shared, *chains)` on each device, or on each group of devices, for its part of the chains.
+        """Run `local(shared, *chains)` for a part of the chains on each device, or on each group of devices.
 
-        The chains are split explicitly, because they never interact. Along the data axis the compiler divides the work:
-        it recognises sums over rows, and adds the sums of the devices.
+        A group of devices shares the rows of the data. There the compiler divides the work: it recognises sums over
+        rows, and adds the sums of the devices. The chains are split explicitly, because they never interact.
 
         Args:
-            local: the function to run.
+            local: function of `shared` and the values of some chains.
             shared: values that are the same for all chains.
             chains: values of all chains.
             axes: the axis of the chains in the arrays of each tree of `chains`.
-            out_axes: the axis of the chains in the arrays of the result, as a prefix of the tree of the result.
+            out_axes: the axis of the chains in the arrays of the result: a number, or a tuple with a number per part.
         """
         if self.mesh is None:
             return local(shared, *chains)
@@ -130,7 +130,7 @@ class Placement(eqx.Module):
         return eqx.tree_at(lambda p: p.data, placed_posterior, data, is_leaf=lambda node: node is None)
 
     def mesh_context(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context for programs that do not use `spread`: inside it, JAX knows the mesh of the rows."""
+        """Return a context in which JAX knows the mesh of the rows. Programs that do not use `spread` need it."""
         return jax.set_mesh(self.mesh) if self.mesh is not None and self.axes.data > 1 else contextlib.nullcontext()
 
     def _put(self, tree: PyTree, spec: P) -> PyTree:
@@ -139,11 +139,11 @@ class Placement(eqx.Module):
 
 
 def host_devices(recipe: Recipe) -> int:
-    """Return the number of devices into which the CPU is split. It must be set before JAX starts.
+    """Return the number of devices into which to split the CPU before JAX starts.
 
     With a mesh, it is the number of devices of the mesh, at most `_MOST_DEVICES`. With the chain methods `vectorized`
-    and `sequential` it is 1. Otherwise it is the largest divisor of the number of chains that is at most the number of
-    cores, or at most 4 if there are fewer cores.
+    and `sequential` it is 1. Otherwise it is the largest divisor of the number of chains that does not exceed the
+    number of cores (or 4, on a machine with fewer than 4 cores).
     """
     if recipe.mesh is not None:
         return min(_MOST_DEVICES, prod(axes(recipe.mesh)))
@@ -157,7 +157,7 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
 
     Raises:
         UsageError: if the chains cannot be split evenly over the processes or the mesh, or if the mesh needs more
-            devices than exist.
+            devices than there are.
     """
     processes = Processes.current()
     if recipe.chains % processes.count:
@@ -195,10 +195,10 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
 
 
 def place_chains(method: Method, num_chains: int, processes: Processes = SINGLE_PROCESS) -> Placement:
-    """Return the placement of `num_chains` chains that the processes share. Every device has all rows.
+    """Return the placement of `num_chains` chains without a mesh: the processes share them, and devices have all rows.
 
-    `auto` is `parallel` on a CPU and `vectorized` elsewhere. `parallel` uses the largest number of devices that divides
-    the number of chains of this process.
+    The method `auto` is `parallel` on a CPU and `vectorized` elsewhere. The method `parallel` uses the largest number
+    of devices that divides the number of chains of this process.
     """
     devices = jax.local_devices()
     if method == "auto":
@@ -212,7 +212,7 @@ def place_chains(method: Method, num_chains: int, processes: Processes = SINGLE_
 
 
 def _waits_for_memory(posterior: AbstractPosterior, sampler: AbstractSampler) -> bool:
-    """Whether a step is slow because the rows do not fit into the cache. Vectorized chains read the rows only once."""
+    """Whether reading the rows dominates the time of a step. Vectorized chains read each row once for all chains."""
     rows = jax.tree.leaves(posterior.data)
     has_single_gradient = ACCEPTANCE_RATE in sampler.statistics and sampler.gradients == 1
     if not has_single_gradient or sum(leaf.nbytes for leaf in rows) <= _CACHE_BYTES:

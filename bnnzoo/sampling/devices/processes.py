@@ -1,9 +1,10 @@
 """One run in several processes, on one or more machines.
 
-Each process runs some of the chains, and the processes communicate between chunks. Chains do not interact inside a
-program, so each process compiles its own program. In its host memory, every process has the values of all chains.
-Therefore all processes tune in the same way. The first process writes the file and does not need the disks of the
-others. The processes communicate by `jax.distributed`, which is started outside this module.
+Each process runs some of the chains. Chains do not interact inside a compiled program, so each process has a program of
+its own, and the processes communicate only between chunks of draws. After each chunk, every process has the values of
+all chains in its host memory. Therefore all processes tune the sampler in the same way. The first process writes the
+file and does not need the disks of the other machines. The processes communicate by `jax.distributed`, which is started
+outside this module.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _PIECES = (2**14, 2**22)
 """Sizes, in bytes, of the pieces into which a message is cut."""
 _LOST_MESSAGE = "another process of this run has ended; see its own message for the reason"
 _END = -1
-"""Number that the first process sends if there are no more chunks."""
+"""Number of rows that the first process sends if there are no more chunks."""
 
 
 class LostProcessError(BnnzooError):
@@ -34,14 +35,14 @@ class LostProcessError(BnnzooError):
 
 
 class Processes(NamedTuple):
-    """The number of processes that share a run, and the rank of this one."""
+    """The number of processes that share a run, and the rank of this process, from 0."""
 
     count: int = 1
     rank: int = 0
 
     @classmethod
     def current(cls) -> Processes:
-        """Return the processes that JAX reports. This starts JAX."""
+        """Return the number and the rank that JAX reports. The call starts JAX."""
         return cls(jax.process_count(), jax.process_index())
 
     @property
@@ -61,10 +62,10 @@ class Processes(NamedTuple):
         return jax.tree.map(own_slice, tree)
 
     def gather(self, tree: T) -> T:
-        """Concatenate the trees of all processes along the first axis, in host memory. One process: no change.
+        """Concatenate the arrays of all processes along the first axis, in host memory; unchanged with one process.
 
         Raises:
-            LostProcessError: if another process is gone.
+            LostProcessError: if another process has ended.
         """
         if self.count == 1:
             return tree
@@ -81,7 +82,7 @@ class Processes(NamedTuple):
         return jax.tree.unflatten(structure, joined_leaves)
 
     def broadcast_first(self, tree: T) -> T:
-        """Return the numbers or arrays of the first process in all processes; rounding and clocks may differ."""
+        """Return the first process's numbers or arrays in all processes, because rounding and clocks may differ."""
         if self.count == 1:
             return tree
         gathered: Any = self.gather(jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree))
@@ -92,15 +93,15 @@ class Processes(NamedTuple):
         return jax.tree.map(first_value, gathered, tree)
 
     def largest(self, number: int) -> int:
-        """Return the largest of the numbers that the processes give.
+        """Return the largest `number` of all processes.
 
         Raises:
-            LostProcessError: if another process is gone.
+            LostProcessError: if another process has ended.
         """
         return int(np.max(self.gather(np.array([number], np.int64))))
 
     def agree_on_rows(self, count: int, *, stop_signal: int = 0) -> int:
-        """Return the number of rows of the next chunk, the same in all processes: that of the first process, or 0.
+        """Return the number of rows of the next chunk, the same in all processes; 0 if there is no further chunk.
 
         Args:
             count: number of rows that this process proposes. Only the first process's proposal is used.
@@ -108,7 +109,7 @@ class Processes(NamedTuple):
 
         Raises:
             InterruptedRunError: if any process asks to stop.
-            LostProcessError: if another process is gone.
+            LostProcessError: if another process has ended.
         """
         if self.count == 1:
             return count
@@ -118,16 +119,16 @@ class Processes(NamedTuple):
         return max(0, int(requests[0, 0]))
 
     def announce_end(self) -> None:
-        """Tell the processes that wait for the next chunk that there is none. Only the first process calls this."""
+        """Tell the other processes that there is no further chunk. Only the first process calls this method."""
         self.agree_on_rows(_END)
 
     @contextlib.contextmanager
     def announce_close(self, finish_pending: Callable[[], Any] | None) -> Iterator[None]:
-        """Wrap the `yield` of a generator. If the first process closes the generator there, it tells the others.
+        """Wrap the `yield` of a generator. If the first process closes the generator there, tell the other processes.
 
         Args:
-            finish_pending: function that finishes the pending work before the processes communicate. None if the other
-                processes already know that there is no further chunk.
+            finish_pending: function that waits for the pending chunk, before the processes communicate. None if the
+                other processes already know that there is no further chunk.
         """
         try:
             yield
@@ -143,13 +144,14 @@ class Processes(NamedTuple):
 
         Raises:
             InterruptedRunError: if a signal stopped the first process.
-            UsageError: if a `UsageError` ended the block there.
-            BnnzooError: if another error ended it.
+            UsageError: if a `UsageError` ended the block in the first process.
+            BnnzooError: if another error ended the block in the first process.
         """
         try:
             yield
         except BaseException as error:
-            # An unexpected error of another process is not announced: the others notice that this process has ended.
+            # A process other than the first joins this exchange only after an error of bnnzoo. After any other error it
+            # ends, and the other processes notice that.
             if (self.is_first or isinstance(error, BnnzooError)) and not isinstance(error, LostProcessError):
                 with contextlib.suppress(LostProcessError):
                     self.broadcast_first(getattr(error, "exit_code", 1))
@@ -178,7 +180,7 @@ class Processes(NamedTuple):
                 client.get_live_nodes(list(range(self.count)))
 
     def _exchange(self, payload: bytes, *, parting: bool = False) -> list[bytes]:
-        """Send bytes to all processes and return the bytes of each process. All must have the same length.
+        """Send bytes to all processes, and return the bytes of each process. Every process must send the same number.
 
         Each message starts with its purpose and its length. Without them, the final message of a failing process could
         be read as draws, or processes could wait for each other forever.
@@ -197,9 +199,9 @@ class Processes(NamedTuple):
 
 
 def _gather_bytes(part: bytes, size: int) -> list[bytes]:
-    """Return the part of each process. All parts have the same length, at most `size`.
+    """Return the `part` of each process. All parts have the same length, at most `size`.
 
-    They are sent as bytes, because JAX may convert 64-bit types to 32 bits.
+    The parts are sent as bytes, because JAX may convert 64-bit types to 32 bits.
     """
     buffer = np.zeros(size, np.uint8)
     buffer[: len(part)] = np.frombuffer(part, np.uint8)

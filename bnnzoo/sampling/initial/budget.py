@@ -1,8 +1,8 @@
-"""Choice of the lengths of a run with a time budget: warm-up, thinning and draws, if the recipe does not set them.
+"""Choice of the lengths (warm-up, thinning and draws) of a run with a time budget, if the recipe does not set them.
 
-The time of a gradient is measured before the run, and the time of a step in the last window of warm-up. The result is a
-recipe with fixed lengths, which gives the same draws on every machine. After warm-up, the clock determines only the
-number of draws.
+The time of a gradient is measured before warm-up. The time of a step is measured in the second half of warm-up, for the
+thinning. After warm-up, the clock determines only the number of draws. The result file stores a recipe with fixed
+lengths, which gives the same draws on every machine.
 """
 
 from __future__ import annotations
@@ -28,27 +28,30 @@ from bnnzoo.sampling.devices.placement import Placement
 from bnnzoo.sampling.initial.trained_start import train
 
 _LEAST_SHARE = 0.3
-"""Smallest fraction of the budget for warm-up and draws, even if the initial positions took longer than planned."""
+"""Smallest fraction of the budget for warm-up and draws, even if finding the initial positions took too long."""
 _START_SHARE = 0.4
 """Largest fraction of the budget for training the initial positions. More time for draws is worth more than that."""
 FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
 _WARMUP_SHARE = 0.4
 _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 1000
-"""Limits of the number of warm-up steps. Long trajectories need fewer steps, because each step moves farther."""
+"""Limits of the number of warm-up steps. With long trajectories fewer steps suffice, because a step moves farther."""
 _WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 4000, 1000
 """Target number of draws, largest number of draws, and largest thinning.
 
-Thinning is a power of two, so a run with constant speed makes between one and two times the target number of draws. The
-clock ends a slower run. `MOST_DRAWS` ends a run that is at least twice as fast as its warm-up."""
+Thinning is a power of two, so a run with constant speed makes between one and two times the target number of draws. If
+sampling is slower than expected, the budget ends the run earlier. If sampling is much faster, the run ends at
+`MOST_DRAWS` draws."""
 _STEP_SECONDS = 2e-5
-"""Smallest assumed time, in seconds, of a step of all chains. It is used if a step needs few data."""
+"""Smallest assumed time, in seconds, of a step of all chains. It matters if a step uses few data."""
 _OVERHEAD = 1.5
-"""Time of a step, relative to the time of the gradients in this step."""
+"""Assumed time of a step, relative to the time of its gradients."""
 _PILOT_SECONDS, _PILOT_ROWS = 0.2, 4096
 OVERHEAD_TRACES = 80.0
-"""Time of a run outside its budget, relative to the time to trace one gradient; see `benchmarks/seconds.py`."""
+"""Time of a run that the budget does not cover, in units of the time that JAX needs to trace one gradient.
+
+See `benchmarks/seconds.py`."""
 FEWEST_DRAWS = 20
-"""Smallest number of draws per chain, which a run makes even if its budget is exhausted."""
+"""Smallest number of draws per chain. A run makes them even if its budget is exhausted."""
 
 
 def plan_lengths(
@@ -59,7 +62,7 @@ def plan_lengths(
     start_seconds: float,
     chosen_fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> Problem:
-    """Return the problem with the lengths that its recipe does not set; unchanged if the recipe has no budget.
+    """Choose the lengths that the recipe does not set, and return the problem with them; unchanged without a budget.
 
     Args:
         problem: the problem of the run.
@@ -105,9 +108,10 @@ def with_thinning(
     seconds_left: float,
     means: Mapping[str, float],
 ) -> Problem:
-    """Return the problem with the thinning that follows from the measured time of a warm-up step.
+    """Return the problem with a new thinning, computed from the measured time of a warm-up step.
 
-    `plan_lengths` assumes that every trajectory has the largest length. Most trajectories are shorter.
+    The thinning of `plan_lengths` is only an estimate: it assumes that every trajectory has the largest allowed length,
+    but most trajectories are shorter.
 
     Args:
         problem: the problem of the run.
@@ -130,16 +134,15 @@ def with_thinning(
 
 
 def _round_down(length: float, largest: int) -> int:
-    """Return the largest power of two that is at most `length`; at least 1, and `largest` if `length` is larger.
+    """Return the largest power of two that is at most `length`. The result is at least 1 and at most `largest`.
 
-    Measured times differ by a few percent between runs. Rounded lengths are usually equal, so that the draws are equal
-    too.
+    Measured times differ by a few percent between runs. The rounded lengths are usually equal, and so are the draws.
     """
     return largest if length >= largest else int(2.0 ** np.floor(np.log2(max(length, 1.0))))
 
 
 def with_start(problem: Problem, placement: Placement, *, key: PRNGKeyArray) -> Problem:
-    """Return the problem with as many training steps as its budget allows; unchanged without a budget or training."""
+    """Return the problem with as many training steps as the budget allows; unchanged without a budget or training."""
     recipe = problem.recipe
     if recipe.budget is None or not recipe.trains_start:
         return problem
@@ -148,7 +151,7 @@ def with_start(problem: Problem, placement: Placement, *, key: PRNGKeyArray) -> 
 
 
 def training_steps(problem: Problem, placement: Placement, *, most: int, share: float, key: PRNGKeyArray) -> int:
-    """Return the number of training steps for which a fraction `share` of the budget suffices, from a short trial."""
+    """Return the number of training steps that take a fraction `share` of the budget. A short trial is timed for it."""
     assert problem.recipe.budget is not None
     thetas = problem.initial_positions(trained=True, key=key)
     options = {"most_steps": most, "held_out": problem.recipe.start_held_out, "steps_a_look": _PILOT_STEPS}
@@ -163,7 +166,7 @@ def training_steps(problem: Problem, placement: Placement, *, most: int, share: 
 
 
 def describe_overhead(problem: Problem) -> str:
-    """Return a sentence about the time that the budget does not cover. It is estimated by tracing one gradient."""
+    """Return a sentence about the time that the budget does not cover, estimated from the time to trace a gradient."""
     posterior = problem.posterior
     theta, start_time = jnp.zeros(posterior.layout.dim, posterior.dtype), time.perf_counter()
     eqx.filter_jit(lambda posterior, theta: jax.grad(posterior.log_density)(theta)).lower(posterior, theta)
@@ -188,14 +191,14 @@ def sentence(problem: Problem) -> str:
 
 
 def with_drawn_lengths(recipe: Recipe, num_draws: int) -> Recipe:
-    """Return the recipe that repeats a run of `num_draws` draws on any machine."""
+    """Return the recipe without a budget that repeats a run of `num_draws` draws on any machine."""
     return dataclasses.replace(recipe, budget=None, until=None, draws=num_draws)
 
 
 def recipe_to_write(problem: Problem) -> dict[str, Any]:
     """Return the recipe without the values that its budget determines.
 
-    If these values were written, a later run would read them as set by the user.
+    If these values were written to a file, a later run would treat them as values that the user has set.
     """
     recipe, resolved = problem.recipe, problem.resolved_recipe()
     if recipe.budget is None:
@@ -209,7 +212,7 @@ def recipe_to_write(problem: Problem) -> dict[str, Any]:
 def seconds_per_row(
     posterior: AbstractPosterior, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]
 ) -> float:
-    """Return the median measured seconds of the gradient of one datum's log-likelihood, for all chains together."""
+    """Measure the seconds per datum of the log-likelihood's gradient, for all chains together; return the median."""
     rows = min(posterior.num_data, _PILOT_ROWS)
 
     @eqx.filter_jit
@@ -231,7 +234,7 @@ def seconds_per_row(
 
 
 def _affordable_gradients(problem: Problem, budget: float, row_seconds: float) -> float:
-    """Return the largest number of gradients per step for which the budget still allows enough steps."""
+    """Return the largest number of gradients per step, each over all rows, for which the budget allows enough steps."""
     steps = _MOST_WARMUP_TRAJECTORIES / 2 + _WANTED_DRAWS / 2
     return budget / (_OVERHEAD * row_seconds * problem.posterior.num_data) / steps
 

@@ -1,7 +1,7 @@
 """Selection of the noise model of a regression if the recipe names no likelihood.
 
-Held-out rows answer two questions, one after the other: is there one noise level or one per row, and is the noise
-normal or Student's t?
+Two questions are answered with held-out rows, one after the other. Do all rows have the same noise level, or has each
+row its own? Is the noise normal or Student's t?
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from bnnzoo.sampling.initial.trained_start import num_held_out
 
 NOISE_BY_ROW = "heteroscedastic"
 _DF = 4.0
-"""Degrees of freedom of the heavy-tailed candidates, the default of `student-t`."""
+"""Degrees of freedom of the candidates with Student's t, equal to the default of the likelihood `student-t`."""
 _NETWORKS, _STEPS, _SHARE = 10, 2000, 0.08
-"""Networks per likelihood, training steps of each, and largest fraction of the budget for one likelihood.
+"""Networks per likelihood, training steps of each network, and largest fraction of the budget for one likelihood.
 
-Each network is tested on its own held-out rows, a tenth of all rows. The number of networks is the number of chains of
-the recipe `small-table`, so that the compiled training program is used again for the starts of the chains. With half of
+Each network is tested on held-out rows of its own, a tenth of all rows. The number of networks is the number of chains
+of the recipe `small-table`, so that the compiled training program is used again for the initial positions. With half of
 these steps, networks with one noise level were not fully trained, and the wrong likelihood was selected. Therefore no
 comparison is made if the budget allows fewer steps."""
 _LEAST_GAIN = 0.01
@@ -46,7 +46,8 @@ The training rows of the networks overlap. The true standard error of the mean g
 def is_likelihood_open(problem: Problem) -> bool:
     """Whether the run must select its noise model.
 
-    This is a regression with a budget and held-out rows, whose recipe and model name no likelihood.
+    It must if neither the recipe nor the model names a likelihood, the run is a regression with a time budget and a
+    trained start, and the training holds out rows.
     """
     recipe, description = problem.recipe, problem.description
     return (
@@ -61,7 +62,7 @@ def is_likelihood_open(problem: Problem) -> bool:
 
 
 class Question(NamedTuple):
-    """Descriptions of two likelihoods that are compared, and the keys of their losses in the file."""
+    """A question that compares two likelihoods: their descriptions, and the keys of their losses in the file."""
 
     name: str
     first: str
@@ -81,10 +82,10 @@ TAILS = Question(
 
 
 class Comparison(NamedTuple):
-    """Held-out losses of networks under two likelihoods, in pairs, and the selection that follows from them."""
+    """Losses of pairs of networks, and the selected likelihood. The networks of a pair have different likelihoods."""
 
     first: Float[np.ndarray, " network"]
-    """Mean negative log density of each network's held-out rows under the first likelihood, in nats."""
+    """For each network with the first likelihood, the mean negative log density of its held-out rows, in nats."""
     second: Float[np.ndarray, " network"]
     """The same for the second likelihood."""
     question: Question = LEVELS
@@ -119,7 +120,7 @@ class Comparison(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Summary of the compared losses and the selected likelihood, in one sentence."""
+        """A sentence that names the selected likelihood and summarises the losses."""
         num_better, count = int(np.sum(self.gain > 0)), len(self.gain)
         choice = self.question.second if self.prefers_second else self.question.first
         relation = "at most" if self.p <= _LEVEL else "above"
@@ -130,14 +131,14 @@ class Comparison(NamedTuple):
         )
         text = (
             f"{choice}: in {num_better} of {count} pairs of trained networks, {self.question.second_subject} predicts "
-            f"held-out rows better, with median gain {np.median(self.gain):.2g} nats per row ({test}; gains below "
-            f"{_LEAST_GAIN:g} do not count); to choose yourself, use [[likelihood=gaussian]], student-t or "
+            f"held-out rows better, with median gain {np.median(self.gain):.2g} nats per row ({test}; a gain of "
+            f"at least {_LEAST_GAIN:g} is required); to choose yourself, use [[likelihood=gaussian]], student-t or "
             f"{NOISE_BY_ROW}"
         )
         return spell_settings(text, spelling())
 
     def as_json(self) -> dict[str, Any]:
-        """Return the comparison for an attribute of the file."""
+        """Return the comparison as a dictionary that can be stored as JSON in an attribute of the file."""
         losses = zip(self.question.keys, (self.first, self.second), strict=True)
         finite_losses = {
             name: [loss if np.isfinite(loss) else None for loss in values.tolist()] for name, values in losses
@@ -146,7 +147,7 @@ class Comparison(NamedTuple):
 
 
 def to_json(comparisons: Sequence[Comparison]) -> str:
-    """Return comparisons as JSON, each under the name of its question."""
+    """Return the comparisons as a JSON object, whose keys are the names of the questions."""
     return json.dumps({comparison.question.name: comparison.as_json() for comparison in comparisons})
 
 
@@ -155,16 +156,16 @@ def select_likelihood(
 ) -> tuple[Problem, tuple[Comparison, ...]]:
     """Select the likelihood under which networks predict held-out rows better.
 
-    The first comparison is between one noise level and one level per row. The second is between normal noise and
+    The first comparison is between one noise level for all rows and one level per row. One level for all rows is
+    selected unless one level per row is significantly better. The second comparison is between normal noise and
     Student's t, both with the noise levels that the first comparison selected. All likelihoods are tested on the same
-    held-out rows, so that a difference is not due to the rows. If one level per row is not significantly better, one
-    noise level is selected.
+    held-out rows, so that a difference is not due to the rows.
 
     Returns:
         the problem with the selected likelihood, and the comparisons that were made.
 
     Raises:
-        InterruptedRunError: if `work.stop` requested it.
+        InterruptedRunError: if `work.stop` returned a signal.
     """
     if not is_likelihood_open(problem):
         return problem, ()
@@ -204,7 +205,7 @@ def select_likelihood(
 
 
 def _with_likelihood(problem: Problem, name: str, **fields: Any) -> Problem | None:
-    """Return the problem with another likelihood, or None if the model or the sampler does not support it."""
+    """Return the problem with the likelihood `name`, or None if the model or the sampler does not support it."""
     try:
         return problem.with_likelihood(name, **fields)
     except UsageError:

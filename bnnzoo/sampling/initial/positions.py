@@ -1,6 +1,6 @@
 """Initial positions of the chains, and values of the parameters that are not sampled.
 
-They are trained, drawn from the prior, or given by the user.
+The positions are trained, drawn from the prior, or given by the user.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class StartWork:
     tell: Observer
     stop: Stop | None = None
     evaluations: float = 0.0
-    """Number of likelihood evaluations of training and transport, in all chains."""
+    """Number of likelihood evaluations of training and transport (`transport_starts`), in all chains."""
     seconds: float = 0.0
-    """Seconds inside `time_block`. The budget covers these, but not the preparation before."""
+    """Seconds inside `time_block`. The budget covers these seconds, but not the preparation of the run."""
 
     @contextlib.contextmanager
     def time_block(self) -> Iterator[None]:
@@ -64,7 +64,7 @@ class StartWork:
             total: largest number of steps.
 
         Raises:
-            InterruptedRunError: if `stop` requested it in any process.
+            InterruptedRunError: if `stop` returned a signal in any process.
         """
         number, latest = 0, list[T]()
         for num_steps, value in stream:
@@ -86,11 +86,11 @@ def initial_positions(
     work: StartWork,
     key: PRNGKeyArray,
 ) -> Float[Array | np.ndarray, "chain dim"]:
-    """Return the given initial positions; if there are none, make them by the recipe's `init`.
+    """Return the given initial positions; if there are none, make initial positions by the recipe's `init`.
 
     Raises:
         UsageError: if the given positions have a wrong shape, or if a given network does not fit the training rows.
-        InterruptedRunError: if `work.stop` requested it.
+        InterruptedRunError: if `work.stop` returned a signal.
     """
     if given_positions is not None:
         thetas, expected_shape = np.asarray(given_positions), (problem.recipe.chains, problem.posterior.layout.dim)
@@ -113,7 +113,7 @@ def fixed_values(problem: Problem, *, work: StartWork, key: PRNGKeyArray) -> dic
 
     Raises:
         UsageError: if the user's network does not fit the training rows.
-        InterruptedRunError: if `work.stop` requested it.
+        InterruptedRunError: if `work.stop` returned a signal.
     """
     if problem.description is None or not (fixed_names := named_leaves(problem.network_posterior.network)):
         return {}
@@ -126,13 +126,13 @@ def fixed_values(problem: Problem, *, work: StartWork, key: PRNGKeyArray) -> dic
 def train_whole_network(
     problem: Problem, *, work: StartWork, key: PRNGKeyArray
 ) -> tuple[Problem, Float[np.ndarray, " dim"]]:
-    """Train one network for all chains. Return the problem in which all parameters are sampled, and the trained values.
+    """Train one network for all chains. Return the problem in which all parameters are sampled, and the trained theta.
 
-    With `init` "given", the network is not trained, and the values are those of the user's network.
+    With `init` "given", the network is not trained, and theta has the values of the user's network.
 
     Raises:
         UsageError: if the user's network does not fit the training rows.
-        InterruptedRunError: if `work.stop` requested it.
+        InterruptedRunError: if `work.stop` returned a signal.
     """
     whole_network = problem.with_all_sampled()
     start = whole_network.initial_positions(trained=True, key=key)
@@ -147,7 +147,7 @@ def check_given(problem: Problem, theta: Float[Array, " dim"]) -> None:
     """Check that the user's network fits the training rows better than the best constant outputs.
 
     Raises:
-        UsageError: if it does not. In most cases the network was trained on data in other units.
+        UsageError: if it does not fit better. In most cases the network was trained on data in other units.
     """
     posterior = problem.network_posterior
     x, y = (jnp.asarray(values) for values in (posterior.data.x, posterior.data.y))
@@ -180,11 +180,11 @@ def transport_starts(
 ) -> Float[Array | np.ndarray, "chain dim"]:
     """Move chains from prior draws to the posterior, and return the new positions.
 
-    The positions are unchanged if they are not prior draws, if there is no warm-up, or if the sampler has no accept
-    step.
+    The positions are unchanged if they are not prior draws, if there is no warm-up, or if the sampler does not
+    accept and reject proposals.
 
     Raises:
-        InterruptedRunError: if `work.stop` requested it.
+        InterruptedRunError: if `work.stop` returned a signal.
     """
     recipe, posterior = problem.recipe, problem.posterior
     if recipe.init != "prior" or not recipe.warmup or ACCEPTANCE_RATE not in problem.sampler.statistics:
@@ -198,7 +198,7 @@ def transport_starts(
 def choose_fields(
     problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]
 ) -> dict[str, Any]:
-    """Return the fields that the sampler chooses for this problem, the same in all processes; empty without warm-up."""
+    """Return the sampler's own choices for its `auto` fields, equal in all processes; empty without warm-up."""
     if not problem.recipe.warmup:
         return {}
     with placement.mesh_context():
@@ -209,7 +209,7 @@ def choose_fields(
 
 
 def describe_chosen_fields(problem: Problem, chosen_fields: Mapping[str, Any]) -> str:
-    """Describe the sampler's chosen fields in a sentence."""
+    """Return a sentence with the values that the sampler chose for its `auto` fields."""
     fields = ", ".join(
         f"{name.replace('_', ' ')} {value:g}" if not isinstance(value, str) else f"{name.replace('_', ' ')} {value}"
         for name, value in chosen_fields.items()
@@ -221,7 +221,7 @@ def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any)
     """Check that the density and its gradient are finite at the initial positions.
 
     Raises:
-        UsageError: if not; the message names the training row or the parameter.
+        UsageError: if they are not finite; the message names the training row or the parameter.
     """
     with placement.mesh_context():
         values = _density_and_gradient(placement.put_posterior(posterior), placement.put(jnp.asarray(thetas), None))
@@ -238,8 +238,8 @@ def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any)
     if not np.isfinite(gradient).all():
         chain, index = (int(i) for i in np.argwhere(~np.isfinite(gradient))[0])
         raise UsageError(
-            f"chain {chain}: the gradient by {posterior.layout.name_of(index)} is not finite at the start; use "
-            "another [[init]] or [[likelihood]]"
+            f"chain {chain}: the gradient of the log density with respect to {posterior.layout.name_of(index)} is not "
+            "finite at the start; use another [[init]] or [[likelihood]]"
         )
 
 
@@ -263,14 +263,14 @@ def train_networks(
 
     Args:
         problem: the problem whose posterior density is maximised.
-        thetas: the first positions.
+        thetas: the positions at the start of the training.
         placement: the placement of the networks.
-        trained_part: name of the networks in progress messages.
+        trained_part: description of the networks for progress messages, such as "the start of each chain".
         work: observer, stop signal and cost of the work.
         key: random key.
 
     Raises:
-        InterruptedRunError: if `work.stop` requested it.
+        InterruptedRunError: if `work.stop` returned a signal.
     """
     recipe, rows = problem.recipe, problem.posterior.num_data
     stream = train(

@@ -1,4 +1,8 @@
-"""The mode and the sampled directions of `--stochastic identified` and `linearised`, from one trained network."""
+"""The mode and the sampled directions for `--stochastic identified` and `linearised`, from one trained network.
+
+The eigenvalue of a direction is the curvature of the log posterior divided by the curvature of the log prior. A
+direction is sampled if its eigenvalue is above a threshold (`tau`).
+"""
 
 from __future__ import annotations
 
@@ -23,13 +27,13 @@ from bnnzoo.sampling.devices.processes import Processes
 from bnnzoo.sampling.initial import positions
 
 SMALLEST = {"identified": 100.0, "linearised": 0.0}
-"""Smallest threshold of the automatic choice. A linear model needs no threshold."""
+"""Smallest threshold that is tried if the recipe sets none. A linear model needs no threshold."""
 _LADDER = 10.0 ** np.arange(2, 8.01, 0.25)
-"""Further thresholds of the automatic choice."""
+"""Further thresholds that are tried if the recipe sets none."""
 _ROWS = 2000
-"""Number of rows with which a step of the penalty must have sigma2 of at most `_SIGMA2`.
+"""Number of rows with which a step of the sampler `penalty` must have a noise variance (sigma2) of at most `_SIGMA2`.
 
-The step is the least favourable one: its proposal is a new draw that does not depend on the current position."""
+The step is of the least favourable kind: its proposal is a new draw that does not depend on the current position."""
 _SIGMA2 = 1.5
 
 
@@ -43,7 +47,7 @@ class Subspace(NamedTuple):
     num_parameters: int
     variance_fraction: float
     rows_needed: float
-    """Predicted number of rows with which an independent proposal has sigma2 = 1; 0 if it was not predicted."""
+    """Predicted number of rows with which an independent proposal has sigma2 = 1; 0 if the recipe sets `tau`."""
     mode_distance: float
 
     @property
@@ -60,7 +64,7 @@ class Subspace(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Description of the sampled directions, in one sentence."""
+        """A sentence that describes the sampled directions."""
         network = "linearised network" if self.kind == "linearised" else "network"
         rest = self.num_parameters - self.num_directions
         if not rest:
@@ -69,7 +73,7 @@ class Subspace(NamedTuple):
         return (
             f"{self.num_directions} of {self.num_parameters} directions of the {network} are sampled: those with more "
             f"than {self.tau:.4g} times the prior's curvature, which contribute {100 * self.variance_fraction:.2g} % "
-            f"of the variance of its function at the training rows{rest_text}"
+            f"of the variance of its outputs at the training rows{rest_text}"
         )
 
 
@@ -80,13 +84,13 @@ def find_subspace(
 
     Args:
         problem: the problem of the run.
-        choice: the subspace that the recipe names.
+        choice: the kind of subspace and the threshold that the recipe sets.
         work: observer, stop signal and cost of the initial positions.
         key: random key.
 
     Raises:
         UsageError: if no direction has a curvature above the threshold of the recipe.
-        InterruptedRunError: if `work.stop` requested it.
+        InterruptedRunError: if `work.stop` returned a signal.
     """
     whole_problem, theta = positions.train_whole_network(problem, work=work, key=key)
     work.note("finding the mode and the directions that the data determine")
@@ -121,9 +125,9 @@ def find_subspace(
 
 
 def _values(problem: Problem, mode: Mode, tau: float) -> dict[str, np.ndarray]:
-    """Return the arrays of the subspace of all directions with an eigenvalue above `tau`.
+    """Return the arrays `mode`, `basis` and `centre` of the subspace of all directions with an eigenvalue above `tau`.
 
-    Each column of the basis is scaled to the posterior standard deviation in its direction.
+    Each column of the basis is a direction, scaled to the posterior standard deviation in this direction.
     """
     posterior = problem.with_all_sampled().network_posterior
     dim, dtype = posterior.layout.network.dim, mode.theta.dtype
@@ -137,13 +141,15 @@ def _values(problem: Problem, mode: Mode, tau: float) -> dict[str, np.ndarray]:
 def _choose_threshold(
     posterior: AbstractPosterior, mode: Mode, floor: float, *, key: PRNGKeyArray
 ) -> tuple[float, float]:
-    """Return the smallest threshold for which mini-batches of `_ROWS` rows suffice, and the rows needed for sigma2 = 1.
+    """Return the smallest threshold for which mini-batches of `_ROWS` rows suffice, and the number of rows needed.
+
+    Mini-batches suffice if sigma2 is at most `_SIGMA2`. The number of rows needed is the number for sigma2 = 1.
 
     Args:
         posterior: the posterior of all directions with eigenvalues above `floor`.
         mode: the mode and the spectrum of the directions.
         floor: the smallest threshold.
-        key: random key of the pairs of positions.
+        key: random key of the predictions.
     """
     num_data, values = posterior.num_data, mode.spectrum.values
     left_out = max(1 / _ROWS - 1 / num_data, 0.0)

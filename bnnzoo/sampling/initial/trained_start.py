@@ -24,7 +24,7 @@ _WEIGHTING_END = 0.5
 """Fraction of the training after which the weights of the rows are equal; see `_weights`."""
 _HELD_OUT = 2048
 _FEW_HELD_OUT = 10
-"""Smallest number of held-out rows. With fewer rows, none are held out."""
+"""Smallest number of held-out rows. If there would be fewer, no rows are held out."""
 
 
 class Training(NamedTuple):
@@ -43,9 +43,9 @@ class Trained(NamedTuple):
 
     steps: Int[np.ndarray, " chain"]
     positions: Float[np.ndarray, "chain dim"]
-    """Position of each chain with the smallest loss so far."""
+    """For each chain, the position with the smallest loss so far."""
     losses: Float[np.ndarray, " chain"]
-    """Loss at this position, in nats per held-out row; if no rows are held out, in nats per training row."""
+    """Loss at this position, in nats per held-out row. If no rows are held out, in nats per training row."""
 
 
 def train(
@@ -60,18 +60,19 @@ def train(
 ) -> Iterator[Trained]:
     """Train one network per chain (a deep ensemble): maximise the posterior density by Adam, with early stopping.
 
-    Each chain holds out its own rows (at most 2048) for the loss; they remain in the posterior. The loss of each chain
-    is computed every 50 steps. The training of a chain ends if its loss has not improved for a fifth of `most_steps`.
-    If no rows are held out, the loss is computed from all rows and the prior.
+    Each chain holds out random rows of its own (at most 2048) during its training. The loss of a chain is the mean
+    negative log-likelihood of these rows, computed every 50 steps. If no rows are held out, the loss is computed from
+    all rows and the prior. The training of a chain ends if its loss has not improved for a fifth of `most_steps` steps.
+    The sampler later uses all rows.
 
     Args:
         posterior: the posterior of the run.
         thetas: initial positions.
         placement: the placement of the chains.
-        key: a key for mini-batches and held-out rows.
+        key: random key of the mini-batches and the held-out rows.
         most_steps: largest number of steps.
         held_out: fraction of the rows to hold out.
-        steps_a_look: number of steps after which a result is returned.
+        steps_a_look: number of steps after which a result is yielded.
 
     Yields:
         the result so far, every `steps_a_look` steps and at the end.
@@ -100,14 +101,14 @@ def train(
 
 
 def evaluations(num_data: int, steps: Int[np.ndarray, " chain"], held_out: float) -> float:
-    """Return the number of likelihood evaluations of training: a batch per step, and a loss every 50 steps."""
+    """Return the number of likelihood evaluations of the training: batches of all steps, and losses every 50 steps."""
     rows = num_held_out(num_data, held_out)
     loss_rows = rows or num_data
     return float(np.sum(steps * min(_BATCH, num_data - rows) + steps // _STEPS_PER_EVALUATION * loss_rows))
 
 
 def num_held_out(num_data: int, held_out: float) -> int:
-    """Return the number of rows that the training of each chain holds out; 0 if there would be too few."""
+    """Return the number of rows that the training of each chain holds out; 0 if this number is below ten."""
     rows = min(_HELD_OUT, int(held_out * num_data))
     return rows if rows >= _FEW_HELD_OUT else 0
 
@@ -130,12 +131,18 @@ def _learning_rate(step: Int[Array, ""], most_steps: Int[Array, ""]) -> Float[Ar
 def _weights(
     posterior: AbstractPosterior, theta: Float[Array, " dim"], batch: Any, fraction: Float[Array, ""]
 ) -> Float[Array, " batch"] | None:
-    """Return the weight of each row, with mean 1, after a fraction `fraction` of the training; None: equal weights.
+    """Return the weight of each row in the loss, with mean 1; None if all weights are equal.
 
-    A network that predicts the noise of each row can treat its own errors as noise. The gradient of a mean is divided
-    by the predicted variance, so the network would then hardly improve the mean. Therefore a row is first weighted by
-    its predicted variance. From half of the training on, all weights are equal (Seitzer et al. 2022, arXiv 2203.09168,
-    with beta falling from 1 to 0).
+    A network that predicts the noise of each row can treat its own errors as noise. The gradient of a predicted mean is
+    divided by the predicted variance, so the network would then hardly improve its means. Therefore a row is weighted
+    by its predicted variance at the beginning of the training. From half of the training on, all weights are equal
+    (Seitzer et al. 2022, arXiv 2203.09168, with beta falling from 1 to 0).
+
+    Args:
+        posterior: the posterior of the run.
+        theta: the current position.
+        batch: the rows.
+        fraction: fraction of the training steps that are done.
     """
     if (widths := posterior.noise_widths(theta, batch)) is None:
         return None

@@ -1,8 +1,8 @@
 """Movement of chains from prior draws to the posterior with Adam, before warm-up.
 
-Far from the posterior, an accept step with mini-batches rejects nearly all proposals, because the noise of the log
-acceptance ratio grows with the residuals. Warm-up need not satisfy detailed balance, so the chains first follow
-gradients.
+Far from the posterior, a Metropolis step with mini-batches rejects nearly all proposals, because the noise of the log
+acceptance ratio grows with the residuals. Before sampling, steps need not satisfy detailed balance. Therefore the
+chains first follow gradients.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _STEPS_A_STEP, _MOST_STEPS = 10, 2000
 """Number of gradient steps per step of warm-up, and the largest number of gradient steps."""
 _BATCH = 128
 _FIRST, _LAST = 0.1, 1e-4
-"""First and final learning rate, in units of the spread of a parameter. Each step reduces it by the same factor."""
+"""First and last learning rate, in units of the spread of a parameter. Each step reduces the rate by one factor."""
 _SPREAD_OF = 64
-"""Number of prior draws from which the spread of a parameter is computed."""
+"""Number of draws of `posterior.start` from which the spread of a parameter is computed."""
 _STEPS_A_CALL = 200
-# Gradients become smaller by orders of magnitude on the way. With Adam's usual b2 = 0.999, the large gradients of the
-# start would keep the steps too small.
+# Gradients become smaller by orders of magnitude during the movement. With Adam's usual b2 = 0.999, the large gradients
+# at the start would keep the later steps too small.
 _ADAM = optax.scale_by_adam(b1=0.9, b2=0.95)
 
 
@@ -50,19 +50,19 @@ def transport(
 ) -> Iterator[tuple[int, Float[Array, "chain dim"]]]:
     """Move each chain with Adam (Kingma and Ba 2015), with decreasing steps and mini-batches of 128 rows.
 
-    The steps of a parameter are in units of its spread: its standard deviation over draws of `posterior.start`. Chains
-    therefore cross a wide prior as fast as a narrow one. If the log posterior density of a chain has not increased at
-    the end, the chain keeps its initial position.
+    A step of a parameter is in units of the parameter's spread, which is its standard deviation over draws of
+    `posterior.start`. Chains therefore cross a wide prior as fast as a narrow prior. If the log posterior density of a
+    chain has not increased at the end, the chain keeps its initial position.
 
     Args:
         posterior: the posterior of the run.
         thetas: initial positions.
         placement: the placement of the chains.
         num_warmup: number of steps of warm-up; it determines the number of gradient steps.
-        key: random key of the mini-batches and the spread.
+        key: random key of the mini-batches and of the draws for the spread.
 
     Yields:
-        the number of gradient steps so far and the positions, every 200 steps. The final positions are the result.
+        the number of gradient steps so far and the positions, every 200 steps. The last positions are the result.
     """
     posterior = placement.put_posterior(posterior)
     start: Any = placement.put(jnp.asarray(thetas), 0)
@@ -85,7 +85,8 @@ def num_steps(num_warmup: int) -> int:
 def evaluations(posterior: AbstractPosterior, num_warmup: int) -> int:
     """Return the number of likelihood evaluations per chain.
 
-    Each step uses a batch, or all rows if the posterior has no mini-batches. At the end all rows are used twice.
+    Each step uses a mini-batch, or all rows if the posterior has no mini-batches. At the end, the log densities of two
+    positions are compared, which uses all rows twice.
     """
     rows = min(_BATCH, posterior.num_data)
     try:

@@ -1,4 +1,4 @@
-"""Conversion of a carry to named NumPy arrays and back, for checkpoints; and a check that a checkpoint fits its run."""
+"""Conversion of a `Carry` to named NumPy arrays and back for checkpoints, and a check of a loaded checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bnnzoo.store.run_parts import Unfinished
 
 
 def flatten(carry: PyTree) -> dict[str, np.ndarray]:
-    """Return the leaves by their path in the tree, such as `states.position`. Random keys are converted to numbers."""
+    """Return the arrays of a carry by their path, such as `states.position`. Random keys are converted to numbers."""
     return {name: np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf) for name, leaf in _named(carry)}
 
 
@@ -38,32 +38,32 @@ def restore(arrays: Mapping[str, np.ndarray], template: PyTree) -> PyTree:
     """
     expected_leaves = _named(template)
     if set(arrays) != {name for name, _ in expected_leaves}:
-        raise UsageError("its arrays do not match the recipe; start the run again with [[force=True]]")
+        raise UsageError("the checkpoint's arrays do not match the recipe; start the run again with [[force=True]]")
     leaves: list[Any] = []
     for name, leaf in expected_leaves:
         array = arrays[name]
         if _is_key(leaf):
             if array.shape != (*leaf.shape, 2) or array.dtype != np.uint32:
                 raise UsageError(
-                    f"{name} is {array.dtype}{list(array.shape)}, expected a random key; start the run again "
-                    "with [[force=True]]"
+                    f"checkpoint: {name} is {array.dtype}{list(array.shape)}, expected a random key; start the run "
+                    "again with [[force=True]]"
                 )
             leaves.append(jax.random.wrap_key_data(jnp.asarray(array), impl="threefry2x32"))
             continue
         if array.shape != leaf.shape or array.dtype != leaf.dtype:
             raise UsageError(
-                f"{name} is {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)}; start "
-                "the run again with [[force=True]]"
+                f"checkpoint: {name} is {array.dtype}{list(array.shape)}, expected {leaf.dtype}{list(leaf.shape)}; "
+                "start the run again with [[force=True]]"
             )
         leaves.append(array)
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
 def check(saved: Checkpoint, run: Unfinished, problem: Problem) -> None:
-    """Check that a checkpoint's numbers are consistent with its run, before anything is written or drawn.
+    """Check that the numbers in a checkpoint are consistent with its run, before anything is written or drawn.
 
     Raises:
-        UsageError: if they are not; the message names the run's folder and the remedy.
+        UsageError: if they are not consistent; the message names the run's folder and the remedy.
     """
     recipe, manifest = problem.recipe, run.manifest
     draws = {

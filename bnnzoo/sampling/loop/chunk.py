@@ -1,4 +1,4 @@
-"""The compiled programs of a run: first states, steps of all chains with results in a buffer, and tuning resets."""
+"""The compiled programs of a run: first states, steps of all chains, and the tuning between windows of warm-up."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Carry(NamedTuple):
 
 
 class Setup(eqx.Module):
-    """Posterior, sampler, warm-up and placement: an argument of all programs, so that its numbers are not constants."""
+    """Posterior, sampler, warm-up and placement: an argument of all programs, so its numbers are not constants."""
 
     posterior: AbstractPosterior
     sampler: AbstractSampler
@@ -72,7 +72,7 @@ class Setup(eqx.Module):
         return self.placement.all_chains(first_state, self, thetas, keys)
 
     def settle_chain(self, carry: Carry, keys: Key[Array, " chain"], final: bool) -> PyTree:
-        """Return the states at the end of a window, with the tuned numbers and after the sampler's `settle`."""
+        """Return the states at the end of a window: set the tuned numbers, then call the sampler's `settle`."""
 
         def settle_one_chain(setup: Setup, carry: Carry, key: PRNGKeyArray) -> PyTree:
             state = setup.warmup.final(carry.tuning, carry.states)
@@ -106,17 +106,17 @@ class Setup(eqx.Module):
         return result
 
     def statistics(self, phase: Phase, states: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return the shapes and types of the statistics of one step of one chain; the step is only traced."""
+        """Return the shapes and types of the statistics of one step of one chain. The step is not executed."""
         return eqx.filter_eval_shape(_reported, self, phase, states)
 
     def constraints(self, states: PyTree, num_warmup: int) -> int:
-        """Return the number of limits that `headroom` reports in warm-up; the arrays of the tuning have this size."""
+        """Return the number of values that `headroom` returns in warm-up. The arrays of the tuning have this size."""
         if not num_warmup:
             return 0
         return eqx.filter_eval_shape(self.sampler.headroom, self.statistics("warm-up", states)).shape[0]
 
 
-@eqx.filter_jit  # never executed; with `jit`, JAX caches the trace for this run and later ones
+@eqx.filter_jit  # never executed: with `jit`, JAX caches the trace for this run and for later runs
 def _reported(setup: Setup, phase: Phase, states: PyTree) -> Stats:
     """Return the statistics of the first chain's step."""
     return setup.sampler_step(phase, jax.tree.map(lambda a: a[0], states), jax.random.key(0))[1]
@@ -136,9 +136,9 @@ class Work(eqx.Module):
     """Input of one call of `advance`: `count` rows of `thin` steps each, starting at step `start`.
 
     The numbers are uint32 arrays. A Python integer would be a constant of the program, so that every new value would
-    need a new compilation. Only on an accelerator, `thin` is a Python integer: if the length of a loop is not constant,
-    the device waits after each iteration until the host has read whether the loop continues. The fields `phase` and
-    `keep` change the program itself.
+    need a new compilation. On an accelerator `thin` is a Python integer nevertheless: if the length of a loop is not
+    constant, the device waits after each iteration until the host has read whether the loop continues. A new value of
+    `phase` or `keep` needs a new compilation.
     """
 
     setup: Setup
@@ -210,14 +210,14 @@ def _row(
 
 
 def _reduced(rule: Reduce, reduced: Array, value: Array) -> Array:
-    """Combine a statistic over the steps of one draw: add the values if the rule is "mean", else keep the latest."""
+    """Combine a statistic over the steps of a draw: the sum if the rule is "mean", else the value of the last step."""
     return reduced + value.astype(reduced.dtype) if rule == "mean" else value
 
 
 def _fill_chain_by_chain(
     work: Work, carry: Carry, keys: Array, buffer: dict[str, Array]
 ) -> tuple[Carry, dict[str, Array]]:
-    """Fill the rows one chain at a time, so that only one chain's step is in memory."""
+    """Fill the rows one chain at a time, so that the memory for a step is needed for only one chain."""
 
     def add_chain_axis(axis: int) -> Any:
         return lambda a: jnp.expand_dims(a, axis)
@@ -242,13 +242,13 @@ class Rows(NamedTuple):
 
     shapes: dict[str, tuple[tuple[int, ...], Any]]
     booleans: frozenset[str]
-    """Boolean statistics that are stored as means. If a draw is one step, `fetch` converts them back to booleans."""
+    """Boolean statistics that the buffer stores as numbers and `fetch` converts back. Empty if `thin` is not 1."""
     capacity: int
     position: tuple[int, int]
 
     @classmethod
     def from_setup(cls, setup: Setup, carry: Carry, phase: Phase, *, keep: bool, thin: int, most_draws: int) -> Rows:
-        """Construct the rows. Their number does not depend on the length of the run: a longer run compiles nothing."""
+        """Construct the rows. Their number does not depend on the length of the run, so programs can be reused."""
         num_chains, dim = eqx.filter_eval_shape(setup.values_to_keep, carry.states).shape
         reduce_rules = reductions(setup.sampler)
         steps = setup.statistics(phase, carry.states)
@@ -270,7 +270,7 @@ class Rows(NamedTuple):
     def fetch(
         self, buffer: dict[str, Array], count: int
     ) -> tuple[Float[np.ndarray, "chain draw dim"], dict[str, np.ndarray]]:
-        """Copy the first `count` rows to host arrays [chain, draw, ...], because the device will reuse the buffer."""
+        """Copy the first `count` rows to arrays [chain, draw, ...] of the host. The device then reuses the buffer."""
         values = {n: np.array(np.swapaxes(np.asarray(b)[:count], 0, 1)) for n, b in buffer.items()}
         values |= {n: values[n] > 0 for n in self.booleans}
         num_chains, dim = self.position

@@ -1,9 +1,9 @@
 """The sampling loop: jitted steps of all chains in chunks, the same for every sampler.
 
 A chunk is one call of a compiled program. Its number of draws, its thinning and its first step are arguments of the
-program, so all chunks execute the same instructions, and nothing is compiled twice. Random numbers depend only on the
-number of the step in the run: `fold_in(chain_key, step)`. Therefore the draws do not change if the chunks have other
-sizes, or if the run is stopped and resumed.
+program, so all chunks execute the same instructions, and nothing is compiled twice. The random key of a step depends
+only on the number of the step in the run: `fold_in(chain_key, step)`. Therefore the draws do not change if the chunks
+have other sizes, or if the run is stopped and resumed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ S = TypeVar("S")
 class Chunk(NamedTuple):
     """One compiled chunk of draws and statistics for all chains.
 
-    `draws` [chain, draw, dim] is empty in warm-up unless warm-up is kept; `stats` are [chain, draw].
+    The axes of `draws` are [chain, draw, dim]. The first axes of each array in `stats` are [chain, draw]. In warm-up,
+    `draws` is empty unless the recipe keeps warm-up.
     """
 
     phase: Phase
@@ -87,7 +88,7 @@ def chunks(
         num_draws: number of kept draws per chain; there are `thin` steps for each draw.
         plan_thinning: function that is called once, after the last chunk of warm-up. It returns a new value of `thin`.
             All processes use the value of the first process.
-        resume: carry and next step of a checkpoint, used instead of `thetas`. `sampler` must then be the tuned one.
+        resume: carry and next step of a checkpoint, used instead of `thetas`. The sampler must then be tuned already.
         chunk_seconds: target duration of the first chunks. It does not change the draws.
         most_draws: largest number of draws in a chunk. It does not change the draws.
         seconds: object to which the time of each phase is added.
@@ -97,9 +98,9 @@ def chunks(
             processes, or 0.
 
     Raises:
-        InterruptedRunError: if there are several processes and one of them asks to stop.
-        BnnzooError: if a position is no longer finite, no chain accepts a proposal for 1000 steps, or the sampler
-            fails.
+        InterruptedRunError: if there are several processes, and `stop_signal` returned a signal in one of them.
+        BnnzooError: if a position is no longer finite, if no chain accepts a proposal in 1000 steps, or if the sampler
+            reports a failure.
     """
     num_chains = len(thetas)
     posterior, outputs = placement.put_posterior(posterior), placement.put(outputs, None)
@@ -168,7 +169,7 @@ class _Plan(NamedTuple):
 
 
 def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Chunk, None, tuple[Setup, Carry] | None]:
-    """Yield the chunks of warm-up. Return the tuned setup and the carry, or None if the first process ended the run."""
+    """Yield the chunks of warm-up. Return the tuned setup and the carry; None if the first process ended the run."""
     seconds, num_warmup, processes = plan.seconds, plan.num_warmup, setup.placement.processes
     constraints = setup.constraints(carry.states, num_warmup)
     rows = Rows.from_setup(setup, carry, "warm-up", keep=plan.keep_warmup, thin=1, most_draws=plan.most_draws)
@@ -179,8 +180,8 @@ def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Ch
     start_time, earlier_seconds = time.perf_counter(), seconds.warmup
     pace = Pace(plan.chunk_seconds, rows.capacity)
     while step < num_warmup:
-        # A chunk ends at the latest with its window: there the host tunes the sampler with the states of all chains.
-        # The ends of the windows depend only on the number of steps, never on the clock.
+        # A chunk never goes beyond the end of its window, because there the host tunes the sampler with the states of
+        # all chains. The ends of the windows depend only on the number of steps, never on the clock.
         end = next(end for end in windows(num_warmup) if end > step)
         if not (count := processes.agree_on_rows(pace.next_rows(end - step), stop_signal=plan.stop_signal())):
             return None
@@ -264,7 +265,7 @@ def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chun
             seconds.sampling = earlier_seconds + time.perf_counter() - start_time
             with processes.announce_close(future and future.result):
                 yield Chunk("sampling", draws, stats, all_chains, step, setup.sampler)
-            # Test for stuck chains after the yield, so that the caller has kept their draws. After the last chunk the
+            # Test for stuck chains after the yield, so that the caller has stored the draws. After the last chunk the
             # run is complete, and its findings report stuck chains.
             if "accepted" in stats:
                 steps_rejected = count_rejected_steps(stats["accepted"] > 0, steps_rejected, thin)
@@ -279,7 +280,7 @@ def _gather_states(processes: Processes, states: S) -> S:
 
 
 def carry_template(posterior: AbstractPosterior, sampler: AbstractSampler, num_chains: int, num_warmup: int) -> Carry:
-    """Return a carry of shapes and types, which serves as the template when a checkpoint is read."""
+    """Return a carry that has shapes and types but no values, as the template for reading a checkpoint."""
     setup = Setup(posterior, sampler, StepSize(), Placement("vectorized", None))
     thetas = jnp.zeros((num_chains, posterior.layout.dim), posterior.dtype)
     keys = keys_by_chain(jax.random.key(0), num_chains)
@@ -306,7 +307,7 @@ def _check_finite(draws: Float[np.ndarray, "chain draw value"], layout: Layout, 
 
 
 def _advise_smaller_steps(sampler: AbstractSampler) -> str:
-    """Return advice for a chain whose numbers are no longer finite."""
+    """Return the advice to a user whose chain is no longer finite."""
     for name in ("learning_rate", "step_size"):
         if hasattr(sampler, name):
             return f"use a smaller {setting(f'sampler.{name}')}"

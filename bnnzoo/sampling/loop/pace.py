@@ -1,4 +1,4 @@
-"""The number of rows of each chunk, chosen so that a chunk takes about a target time."""
+"""The number of rows (draws or warm-up steps) of each chunk, chosen so that a chunk takes about a target time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Pace:
     def next_rows(self, rows_left: int) -> int:
         """Return the number of rows of the next chunk.
 
-        It is at most eight times that of the previous chunk, because the first rows of a program are slow.
+        It is at most eight times the number of the previous chunk, because the first rows of a program are slow.
         """
         seconds = self.seconds * min(_MAX_CHUNK_GROWTH, 1 + (self.last_time - self.start_time) / _GROWTH)
         wanted_rows = int(seconds / self.per_row) if self.per_row else 1

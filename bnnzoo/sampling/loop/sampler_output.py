@@ -1,4 +1,4 @@
-"""Checks of the results of a sampler's methods during tracing. They find errors in samplers of plugins."""
+"""Checks of the values that a sampler's methods return, done while JAX traces them. They find errors in plugins."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bnnzoo.plugins import registry
 
 
 def check_state(sampler: Any, state: Any, theta: Any) -> None:
-    """Check that the first state of a sampler has a position with the right shape and type.
+    """Check that the first state of a sampler has a position with the shape and type of `theta`.
 
     Raises:
-        BnnzooError: if not; the message names the sampler and the problem.
+        BnnzooError: if it has not; the message names the sampler and the problem.
     """
     position = getattr(state, "position", None)
     if position is None:
@@ -28,10 +28,10 @@ def check_state(sampler: Any, state: Any, theta: Any) -> None:
 
 
 def check_step(sampler: Any, method: str, state: Any, result: Any) -> None:
-    """Check that a step returns a state like the given state, and statistics that can be stored in a file.
+    """Check that a step returns a state with the structure of `state`, and statistics that a file can store.
 
     Raises:
-        BnnzooError: if not; the message names the sampler, the method and the problem.
+        BnnzooError: if it does not; the message names the sampler, the method and the problem.
     """
     if not (isinstance(result, tuple) and len(result) == 2):
         raise _fault(
@@ -67,7 +67,7 @@ def check_step(sampler: Any, method: str, state: Any, result: Any) -> None:
             raise _fault(
                 sampler,
                 method,
-                f"must not change the arrays of a state: {_describe_array(old_leaf)} became "
+                f"must not change the shape or type of an array in the state: {_describe_array(old_leaf)} became "
                 f"{_describe_array(new_leaf)}",
             )
 

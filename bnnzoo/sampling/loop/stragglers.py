@@ -1,4 +1,4 @@
-"""Restart of stragglers at the positions of other chains. It is done only between the windows of warm-up."""
+"""Restart of stragglers at the positions of other chains, between the windows of warm-up."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ C = TypeVar("C")
 
 
 def restart_stragglers(posterior: AbstractPosterior, carry: C, *, key: PRNGKeyArray) -> C:
-    """Return the carry of all chains, in which each straggler is replaced by a copy of a random other chain.
+    """Return the state of all chains (`carry`), with each straggler replaced by a copy of a random other chain.
 
-    The carry counts the restarts. The copy and the original then move apart, because their random keys differ.
+    The carry counts the restarts. The copy and the original later move apart, because their random keys differ.
     """
     typed_carry = carry
     is_straggler = find_stragglers(np.asarray(_densities(posterior, typed_carry.states.position)), posterior.layout.dim)  # type: ignore
@@ -30,10 +30,10 @@ def restart_stragglers(posterior: AbstractPosterior, carry: C, *, key: PRNGKeyAr
 def find_stragglers(log_density: Float[np.ndarray, " chain"], dim: int) -> Bool[np.ndarray, " chain"]:
     """Whether each chain is a straggler: its log density is more than 10 + 2 d below the best quarter's.
 
-    Here d is the number of parameters. The log density is compared with the lowest one in the best quarter of the
-    chains (at least two chains). A draw of the posterior is practically never so far below it. The log densities of
-    draws near one mode differ from that of the mode minus d / 2 by a few sqrt(d / 2). A wide mode can have as much mass
-    as a narrow mode although its log density is a few d lower. The limit is larger than both differences.
+    Here d is the number of parameters. The best quarter has at least two chains, and its lowest log density is the
+    reference. A draw from the posterior is practically never so far below the reference. Near one mode, the log density
+    of a draw is about d / 2 below its maximum, and varies by a few sqrt(d / 2). A wide mode can have as much mass as a
+    narrow mode although its log density is a few d lower. The limit is larger than both differences.
     """
     ordered = np.sort(np.where(np.isnan(log_density), -np.inf, log_density))
     reference = ordered[3 * (len(ordered) - 1) // 4]

@@ -17,11 +17,11 @@ _CURE = f"use a smaller {setting('sampler.step_size')}, or a longer {setting('wa
 def count_rejected_steps(
     moved: Bool[np.ndarray, "chain draw"], steps_rejected: Int[np.ndarray, " chain"], thin: int
 ) -> Int[np.ndarray, " chain"]:
-    """Return the number of steps since each chain last accepted a proposal, as a multiple of `thin`.
+    """Return, for each chain, the number of steps since it last accepted a proposal, as a multiple of `thin`.
 
     Args:
         moved: for each draw of a chunk, whether one of its steps was accepted.
-        steps_rejected: the result for the previous chunk.
+        steps_rejected: the numbers that this function returned for the previous chunk.
         thin: steps per draw.
     """
     length = moved.shape[1]
@@ -33,7 +33,7 @@ def refuse_all_stuck(steps_rejected: Int[np.ndarray, " chain"], next_step: int) 
     """End the run if all of its chains are stuck.
 
     Raises:
-        BnnzooError: if they are; the message contains the remedy.
+        BnnzooError: if every chain is stuck; the message contains the remedy.
     """
     if (steps_rejected < STUCK_STEPS).any():
         return
@@ -45,7 +45,10 @@ def refuse_all_stuck(steps_rejected: Int[np.ndarray, " chain"], next_step: int) 
 
 
 def find_stuck_chains(moved: Bool[np.ndarray, "chain draw"], thin: int) -> dict[int, int]:
-    """Return each chain that accepted no proposal for 1000 steps in a row or more, with the largest such number."""
+    """Return the chains that accepted no proposal in at least 1000 consecutive steps.
+
+    The value of a chain is the largest number of consecutive steps without an accepted proposal.
+    """
     longest_by_chain = {}
     for chain, steps in enumerate(moved):
         ends = np.concatenate([[-1], np.flatnonzero(steps), [len(steps)]])
@@ -56,7 +59,7 @@ def find_stuck_chains(moved: Bool[np.ndarray, "chain draw"], thin: int) -> dict[
 
 
 def stuck_finding(stuck: dict[int, int]) -> tuple[Finding, ...]:
-    """Return the finding about stuck chains for the file and the summary; empty if there are none."""
+    """Return the finding about stuck chains for the file and the summary; empty if no chain is stuck."""
     if not stuck:
         return ()
     names = f"chain {next(iter(stuck))}" if len(stuck) == 1 else f"chains {', '.join(map(str, stuck))}"

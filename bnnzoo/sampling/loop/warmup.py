@@ -29,7 +29,7 @@ def windows(num_warmup: int) -> tuple[int, ...]:
 
 
 class AbstractWarmup(eqx.Module):
-    """Adaptation of numbers of the sampler's state in one window of warm-up. The methods are functions of one chain."""
+    """Adaptation of numbers in the sampler's state, such as the step size. Each method handles a single chain."""
 
     @abc.abstractmethod
     def init(self, state: Any, constraints: int) -> Any:
@@ -61,10 +61,11 @@ class StepSizeTuning(NamedTuple):
 class StepSize(AbstractWarmup):
     """Adaptation to the largest step size eta for which no limit of the sampler is exceeded on average.
 
-    The headroom of a limit is positive if the step size may become larger. The method is stochastic approximation
-    (Robbins and Monro 1951): log eta_{t+1} = log eta_t + gain t^-0.6 h_t, where h_t is the smallest running mean of a
-    headroom. The result is the average of log eta over the steps t, with weights t (Polyak and Juditsky 1992). Samplers
-    without headroom are not adapted: they have no step size, or they adapt it themselves.
+    The sampler's `headroom` returns a number for each limit. It is positive if the step size may become larger.
+    The method is stochastic approximation (Robbins and Monro 1951): log eta_{t+1} = log eta_t + gain t^-0.6 h_t, where
+    h_t is the smallest running mean of these numbers. The result is the average of log eta over the steps t, with
+    weights t (Polyak and Juditsky 1992). A sampler whose `headroom` is empty is not adapted: it has no step size, or
+    adapts it itself.
     """
 
     gain: Annotated[Number, Gt(0)] = number(1.0)
@@ -78,7 +79,7 @@ class StepSize(AbstractWarmup):
     def update(
         self, tuning: StepSizeTuning, state: Any, headroom: Float[Array, " constraint"]
     ) -> tuple[StepSizeTuning, Any]:
-        """Move log eta by the smallest mean headroom, and set the state's next step size."""
+        """Move log eta by gain t^-0.6 h_t, and set the step size of the next step."""
         if not headroom.size:
             return tuning, state
         count = tuning.count + 1

@@ -1,4 +1,4 @@
-"""A background thread for calls that block: on a CPU, a call of a compiled program returns only when it is done."""
+"""A background thread for calls that block: on a CPU, a compiled program returns only when it has finished."""
 
 from __future__ import annotations
 
