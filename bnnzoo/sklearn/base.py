@@ -65,6 +65,7 @@ class AbstractBayesian(BaseEstimator):
         exposure: str | None = None,
         chain_method: str = "auto",
         mesh: str | None = None,
+        chain_weights: str = "auto",
         precision: str = "float32",
         progress: bool = False,
     ):
@@ -93,6 +94,7 @@ class AbstractBayesian(BaseEstimator):
         self.exposure = exposure
         self.chain_method = chain_method
         self.mesh = mesh
+        self.chain_weights = chain_weights
         self.precision = precision
         self.progress = progress
 
