@@ -258,8 +258,8 @@ def test_every_parameter_of_an_estimator_reaches_sample(monkeypatch):
         **{"likelihood": "student-t", "prior": {"name": "normal", "scale": 2.0}, "chains": 3, "warmup": 7, "draws": 11},
         **{"thin": 2, "budget": "3s", "until": "converged", "seed": 5, "init": "prior", "start_steps": 4},
         **{"start_held_out": 0.25, "standardise": False, "stochastic": "last", "likelihood_power": 0.5},
-        **{"chain_method": "sequential", "mesh": "chains=1", "precision": "float64"},
-        **{"units": "data", "progress": True},
+        **{"chain_method": "sequential", "mesh": "chains=1", "chain_weights": "stacking"},
+        **{"precision": "float64", "units": "data", "progress": True},
     }
     cells = {"missing": "median", "unseen": "zero", "missing_code": ("-9",)}
     with_special_data = {"exposure", "censored"}
