@@ -51,14 +51,14 @@ def _words() -> str:
     unlisted = len(changes.NOT_TYPED)
     formats = {kind for images in (False, True) for kind in tables.formats("", images=images)}
     phrases = (
-        "The tests list values of each option: all choices, and one or a few examples of a number or a text. "
+        "For each option, the tests use a list of values: all values of a choice, and one or a few numbers or texts. "
         f"There are {len(cases.single_cases())} generated cases, each from `sample` to the report. Together they use "
-        "every value in the list at least once, but not with every model and sampler. A commit runs a fortieth of "
-        "them. "
+        "every value in the lists at least once, but not with every model and sampler. A commit runs a fortieth of "
+        "the cases. "
         f"The option `-m slow` adds {len(cases.everything())} cases: every combination of model, likelihood, task, "
-        f"format (of {len(formats)}) and start, with the other options at random. "
-        f"{lines} commands and {python} Python blocks are typed in their order, with short runs. They are from README, "
-        f"these pages and the pages of the plugins. {unlisted} lines are not typed; "
+        f"start and one of {len(formats)} file formats. Their other options are random. "
+        f"The tests also type {lines} commands and {python} Python blocks in their order, with short runs. They are "
+        f"from README, these pages and the pages of the plugins. {unlisted} lines are not typed; "
         "`tests/end_to_end/changes.py` gives the reason for each."
     )
     return textwrap.fill(phrases, 118, break_long_words=False, break_on_hyphens=False)
