@@ -18,7 +18,7 @@ from bnnzoo.files.shell import quoted
 from bnnzoo.finding import from_json, sentence, to_json
 from bnnzoo.plugins import registry
 from bnnzoo.recipe import Part, as_dict, build, part_from_object, recipe_from, to_yaml
-from bnnzoo.sampling import chain_findings, verdict
+from bnnzoo.sampling import chain_findings, chain_mixture, verdict
 from bnnzoo.sampling.initial.trained_start import MOST_STEPS
 from bnnzoo.sampling.loop.stuck_chains import STUCK_STEPS, stuck_finding
 from bnnzoo.store import schema
@@ -83,8 +83,8 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
             opened_run.diagnose()
         raise
     run_findings = run.findings(diagnosis)
-    weights = verdict.stack_chains(run.predictor, diagnosis, run_findings)
-    tree.attrs |= verdict.convergence_attributes(diagnosis, run_findings, weights)
+    mixture = chain_mixture.of_run(run.predictor, diagnosis, run_findings)
+    tree.attrs |= verdict.convergence_attributes(diagnosis, run_findings, mixture)
     return run
 
 

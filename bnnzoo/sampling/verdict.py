@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from math import ceil
@@ -13,14 +12,14 @@ from bnnzoo import store
 from bnnzoo.errors import BnnzooWarning
 from bnnzoo.evaluation.contents.record import Record
 from bnnzoo.evaluation.convergence import diagnostics, findings, outcome
-from bnnzoo.evaluation.formulas.stacking import Stacking
-from bnnzoo.evaluation.predictions import chain_weights, noise_scale
+from bnnzoo.evaluation.predictions import noise_scale
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.finding import Finding, Spelling, sentence, spell_settings
 from bnnzoo.models import AbstractModel
 from bnnzoo.plugins.discovery import one_line
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.recipe import recipe_from
+from bnnzoo.sampling import chain_mixture
+from bnnzoo.sampling.chain_mixture import ChainMixture
 from bnnzoo.store import Attributes
 from bnnzoo.store.schema import SAMPLE_STATS
 
@@ -80,38 +79,22 @@ def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | Abstra
         return {}
     predictor, diagnosis, run_findings = diagnosed
     try:
-        weights = stack_chains(predictor, diagnosis, run_findings)
+        mixture = chain_mixture.of_run(predictor, diagnosis, run_findings)
     except Exception as error:  # for the same reasons as in `_diagnose_parts`
         warnings.warn(f"the chains have equal weights: {one_line(error)}", BnnzooWarning, stacklevel=2)
-        weights = None
-    return convergence_attributes(diagnosis, run_findings, weights)
-
-
-def stack_chains(
-    predictor: Predictor, diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]
-) -> Stacking | None:
-    """Return the weights of the chains by stacking, or None if all chains have the same weight.
-
-    The recipe's `chain_weights` decides. With `auto`, the weights are used only if the chains have settled in different
-    modes, and the weighted predictions are clearly better.
-    """
-    record = predictor.record
-    choice = recipe_from(str(record.attributes["recipe"])).chain_weights if record.names_a_model else "auto"
-    if choice == "equal" or (choice == "auto" and not outcome.has_settled(diagnosis, run_findings)):
-        return None
-    weights = chain_weights.by_stacking(predictor)
-    return weights if weights is not None and (choice == "stacking" or weights.is_better) else None
+        mixture = chain_mixture.EQUAL
+    return convergence_attributes(diagnosis, run_findings, mixture)
 
 
 def convergence_attributes(
-    diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], weights: Stacking | None = None
+    diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], mixture: ChainMixture = chain_mixture.EQUAL
 ) -> Attributes:
     """Return the same root attributes as `verdict`, from a diagnosis that has already been made.
 
     Args:
         diagnosis: the numbers of the diagnosis.
         run_findings: the findings of the run.
-        weights: stacking weights of the chains; None if all chains have the same weight.
+        mixture: the chains as a mixture, which determines the weights of the chains.
     """
     exactness = str(diagnosis["exactness"])
     converged: int | str = int(not any(finding.topic == "convergence" for finding in run_findings))
@@ -125,7 +108,7 @@ def convergence_attributes(
 
     def verdict_text(spelling: Spelling) -> str:
         text = outcome.verdict(diagnosis, run_findings, spelling)
-        return "; ".join(filter(None, [text, _describe_weights(weights), spell_settings(remark, spelling)]))
+        return "; ".join(filter(None, [text, mixture.describe(), spell_settings(remark, spelling)]))
 
     return {
         "verdict": verdict_text("options"),
@@ -134,27 +117,8 @@ def convergence_attributes(
         "noise_remark": remark,
         "converged": converged if diagnostics.is_chain(exactness) else "not-applicable",
         **({k: float(diagnosis[k]) for k in ("rhat", "ess_bulk")} if diagnostics.is_chain(exactness) else {}),
-        **({} if weights is None else _weights_attributes(weights)),
+        **mixture.attributes(),
     }
-
-
-def _weights_attributes(weights: Stacking) -> Attributes:
-    return {
-        "chain_weights": json.dumps([round(float(weight), 6) for weight in weights.weights]),
-        "chain_weights_gain": weights.gain,
-        "chain_weights_error": weights.error,
-    }
-
-
-def _describe_weights(weights: Stacking | None) -> str:
-    """Return a sentence on the stacking weights; empty if the chains have equal weights."""
-    if weights is None:
-        return ""
-    listed = ", ".join(f"{weight:.2g}" for weight in weights.weights)
-    return (
-        f"predictions weight the chains by stacking ({listed}), which changes the leave-one-out log score by "
-        f"{weights.gain:+.2g} ± {weights.error:.1g} nats per row"
-    )
 
 
 def _diagnose_parts(

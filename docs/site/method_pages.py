@@ -22,7 +22,9 @@ KINDS = {
 }
 EXACTNESS = {
     "exact": "The draws follow the posterior, once the chain has converged.",
-    "noise-corrected": "The draws follow the posterior up to a stated order in the noise of the mini-batches.",
+    "noise-corrected": (
+        "The accept step corrects the noise of the mini-batches. The draws follow the posterior if the guard passes."
+    ),
     "biased": "The draws follow another distribution than the posterior. Its distance depends on the settings.",
     "approximate": "The draws follow an approximation of the posterior.",
 }

@@ -18,7 +18,7 @@ from bnnzoo.api.run import Run
 from bnnzoo.errors import DamagedError
 from bnnzoo.evaluation.formulas import stacking
 from bnnzoo.evaluation.predictions import chain_weights, loo
-from bnnzoo.sampling import verdict
+from bnnzoo.sampling import chain_mixture, verdict
 
 SHORT: dict[str, Any] = {"chains": 3, "warmup": 100, "draws": 100, "init": "prior", "chain_method": "vectorized"}
 
@@ -140,18 +140,24 @@ def test_by_default_only_chains_in_different_modes_get_weights(monkeypatch):
     findings = run.findings(diagnosis)
     assert "chain_weights" not in run.attributes
     assert "chain_weights" not in run.summary()
-    assert verdict.stack_chains(run.predictor, diagnosis, findings) is None
+    assert chain_mixture.of_run(run.predictor, diagnosis, findings) == chain_mixture.EQUAL
 
-    monkeypatch.setattr(verdict.outcome, "has_settled", lambda *_: True)
+    monkeypatch.setattr(chain_mixture.outcome, "has_settled", lambda *_: True)
     better = stacking.Stacking(np.array([0.5, 0.5, 0.0]), 0.1, 0.01)
+    mixtures = []
     for result, expected in ((better, better), (better._replace(gain=0.01), None), (None, None)):
         monkeypatch.setattr(chain_weights, "by_stacking", lambda _, result=result: result)
-        assert verdict.stack_chains(run.predictor, diagnosis, findings) is expected
-    text = verdict.convergence_attributes(diagnosis, findings, better)["verdict"]
-    assert (
-        "predictions weight the chains by stacking (0.5, 0.5, 0), which changes the leave-one-out log score by +0.1 ±"
-        in text
-    )
+        mixtures.append(chain_mixture.of_run(run.predictor, diagnosis, findings))
+        assert mixtures[-1].weights is expected
+    weighted, equal, _ = (verdict.convergence_attributes(diagnosis, findings, mixture) for mixture in mixtures)
+    assert "predictions weight the chains by stacking (0.5, 0.5, 0), which changes the" in weighted["verdict"]
+    assert weighted["chain_weights"] == "[0.5, 0.5, 0.0]"
+    assert "stacking" not in equal["verdict"]
+    assert "chain_weights" not in equal
+    # The calibration at the eight test rows is stated in both cases.
+    for attributes in (weighted, equal):
+        assert "predicted and observed frequencies in 8 test rows differ by at most" in attributes["verdict"]
+    assert mixtures[0].calibration != mixtures[1].calibration
 
 
 def test_a_chain_in_a_worse_mode_gets_a_small_weight():

@@ -365,7 +365,7 @@ def test_the_verdict_requires_every_convergence_limit(exactness, ess, topics, en
     result = tuple(Finding(topic, "rhat", "label", 2.0, 1.01, "advice") for topic in topics)
     diagnosis = {"exactness": exactness, "ess_bulk": ess, "rhat": 1.0, "inspected": {}}
     monkeypatch.setattr(verdict, "_diagnose_parts", lambda *_: (None, diagnosis, result))
-    monkeypatch.setattr(verdict, "stack_chains", lambda *_: None)
+    monkeypatch.setattr(verdict.chain_mixture, "of_run", lambda *_: verdict.chain_mixture.EQUAL)
     monkeypatch.setattr(verdict.outcome, "bias", lambda *_: "")
     assert verdict.has_converged(tmp_path / "run.nc", 1, None) == enough
     answer = verdict.verdict(tmp_path / "run.nc", 1, 1000, None)

@@ -1,0 +1,82 @@
+"""The chains of a run as a mixture: their weights by stacking, and the calibration of chains in different modes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bnnzoo.evaluation.convergence import findings, outcome
+from bnnzoo.evaluation.formulas.stacking import Stacking
+from bnnzoo.evaluation.predictions import chain_weights, thinning
+from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.evaluation.scores import evaluate
+from bnnzoo.finding import Finding
+from bnnzoo.recipe import recipe_from
+from bnnzoo.store import Attributes
+
+
+class ChainMixture(NamedTuple):
+    """Weights of the chains, and sentences for the verdict."""
+
+    weights: Stacking | None
+    """Weights by stacking; None if all chains have the same weight."""
+    calibration: str
+    """Calibration of the predictions at the test rows; empty unless the chains have settled in different modes."""
+
+    def attributes(self) -> Attributes:
+        """Return the root attributes of the file; empty if all chains have the same weight."""
+        if self.weights is None:
+            return {}
+        return {
+            "chain_weights": _as_json(self.weights),
+            "chain_weights_gain": self.weights.gain,
+            "chain_weights_error": self.weights.error,
+        }
+
+    def describe(self) -> str:
+        """Describe the mixture for the verdict; empty if there is nothing to add."""
+        if self.weights is None:
+            return self.calibration
+        listed = ", ".join(f"{weight:.2g}" for weight in self.weights.weights)
+        text = (
+            f"predictions weight the chains by stacking ({listed}), which changes the leave-one-out log score by "
+            f"{self.weights.gain:+.2g} ± {self.weights.error:.1g} nats per row"
+        )
+        return "; ".join(filter(None, [text, self.calibration]))
+
+
+EQUAL = ChainMixture(None, "")
+"""A mixture of chains with equal weights, with nothing to add to the verdict."""
+
+
+def of_run(predictor: Predictor, diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> ChainMixture:
+    """Return the weights of the chains that the recipe's `chain_weights` requests, and the calibration.
+
+    With `auto`, the weights are used only if the chains have settled in different modes, and the weighted predictions
+    are clearly better. The calibration is that of the weighted predictions.
+    """
+    record, has_modes = predictor.record, outcome.has_settled(diagnosis, run_findings)
+    choice = recipe_from(str(record.attributes["recipe"])).chain_weights if record.names_a_model else "auto"
+    weights = None
+    if choice == "stacking" or (choice == "auto" and has_modes):
+        weights = chain_weights.by_stacking(predictor)
+        if weights is not None and choice == "auto" and not weights.is_better:
+            weights = None
+    return ChainMixture(weights, _describe_calibration(predictor, weights) if has_modes else "")
+
+
+def _describe_calibration(predictor: Predictor, weights: Stacking | None) -> str:
+    """Return a sentence on the calibration of the weighted predictions at the test rows, if the run has any."""
+    if not predictor.predicts or predictor.is_density or not predictor.record.has_test_rows:
+        return ""
+    weighted = thinning.for_a_page(predictor).thinned(1)
+    if weights is not None:
+        weighted.record.tree.attrs["chain_weights"] = _as_json(weights)
+    x, y = weighted.record.test_rows()
+    answer = findings.answer_calibrated(evaluate.of_rows(weighted, x, y).calibration, len(x))
+    return answer.text[:1].lower() + answer.text[1:].rstrip(".")
+
+
+def _as_json(weights: Stacking) -> str:
+    return json.dumps([round(float(weight), 6) for weight in weights.weights])
