@@ -99,7 +99,7 @@ def _as_path(spec: str | Path) -> Path | None:
             if not os.path.isdir(folder):
                 raise UsageError(f"{spec}: no such file, and no such folder {folder}; correct the path")
             raise UsageError(
-                f"{spec}: no such file; in {folder}: {did_you_mean(path.name, sorted(os.listdir(folder)))}"
+                f"{spec}: no such file in the folder {folder}; {did_you_mean(path.name, sorted(os.listdir(folder)))}"
             )
         return None
     if not os.path.exists(text):
