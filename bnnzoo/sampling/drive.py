@@ -12,25 +12,22 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
-import jax
 import numpy as np
 
 from bnnzoo import store
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, message_of
-from bnnzoo.evaluation.formulas import weight_tail
 from bnnzoo.files.shell import quoted
-from bnnzoo.finding import sentence, spell_settings, spelling, to_json
+from bnnzoo.finding import sentence, spelling
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import to_yaml
 from bnnzoo.samplers import statistics
-from bnnzoo.sampling import chain_findings, stopping, verdict
+from bnnzoo.sampling import chain_findings, stopping, verdict, whole_run
 from bnnzoo.sampling.devices.processes import LostProcessError
-from bnnzoo.sampling.evaluations import WARMUP_STEPS, count_evaluations
+from bnnzoo.sampling.evaluations import WARMUP_STEPS
 from bnnzoo.sampling.initial import budget
 from bnnzoo.sampling.job import Job, Stop
 from bnnzoo.sampling.loop import carry
 from bnnzoo.sampling.loop.loop import Carry, Chunk
-from bnnzoo.sampling.loop.stuck_chains import find_stuck_chains, stuck_finding
 from bnnzoo.sampling.loop.worker import Submit, worker
 from bnnzoo.sampling.seconds import Seconds
 from bnnzoo.sampling.tuned import tuned_fields
@@ -257,61 +254,17 @@ class _Driver:
         assert chunk is not None
         self._checkpoint(chunk)
         tell(Progress("judging", 0, 1, note="testing convergence"))
-        chain_means = {name: [value / recipe.draws for value in sums] for name, sums in self.totals.items()}
-        key = jax.random.fold_in(self.job.keys.settle, chunk.next_step)
-        inspection = chain_findings.inspect_chains(
-            chunk.sampler,
-            self.job.posterior,
-            chunk.carry.states,
-            key=key,
-            program=self.inspection_program and self.inspection_program.result(),
-        )
-        inspection_means = {name: float(np.mean(values)) for name, values in inspection.items()}
-        if remark := chunk.sampler.remark(self.job.posterior, inspection_means):
-            tell(Progress("note", 0, 0, note=spell_settings(f"{recipe.sampler.name}: {remark}", spelling())))
-        num_steps = recipe.draws * recipe.thin
-        findings = chain_findings.gate_findings(
-            chunk.sampler, self.job.posterior, chain_means, inspection=inspection, num_steps=num_steps
-        )
-        start_evaluations = float(self.writer.run.header.attributes["target_evaluations"])
-        evaluations = count_evaluations(self.job.posterior, chunk.sampler, recipe, self.totals, start_evaluations)
-        if "log_weight" in self.totals:
-            findings += weight_tail.of_weights(self.writer.values("sample_stats", "log_weight"))
-        stuck: dict[int, int] = {}
-        if "accepted" in self.totals:
-            stuck = find_stuck_chains(self.writer.values("sample_stats", "accepted") > 0, recipe.thin)
-        findings = stuck_finding(stuck) + findings
-        # The finding of stuck chains comes first, then the sampler's findings. `regime` contains only the first one.
-        regime = sentence(findings[0]) if findings else ""
-        tuned = tuned_fields(self.job.problem.sampler, chunk.sampler)
-        step_size = getattr(chunk.carry.states, "step_size", None)
-        if recipe.warmup and step_size is not None:
-            tuned["step_size"] = [float(str(value)) for value in np.asarray(step_size)]
-        self.writer.update(
-            {
-                "regime_ok": chain_findings.regime_ok(chunk.sampler, findings),
-                "regime": regime,
-                "findings": to_json(findings),
-                "stuck_chains": json.dumps(list(stuck)),
-                "restarted": int(np.sum(np.asarray(chunk.carry.restarted))),
-                "inspected": json.dumps(inspection),
-                "tuned": json.dumps(tuned),
-                "draws_done": recipe.draws,
-                "target_evaluations": evaluations,
-            }
-        )
-        self.writer.update(
-            verdict.verdict(
-                self.writer.out, stopping.num_bytes(self.job, recipe.draws), recipe.draws, self.job.own_model
-            )
-        )
+        program = self.inspection_program and self.inspection_program.result()
+        findings = whole_run.describe(self.job, self.writer, chunk, self.totals, program=program, tell=tell)
+        num_bytes = stopping.num_bytes(self.job, recipe.draws)
+        self.writer.update(verdict.verdict(self.writer.out, num_bytes, recipe.draws, self.job.own_model))
         self.seconds.judging += self._uncounted()
         self.writer.update(self._seconds())
         tell(Progress("judging", 1, 1, note="testing convergence"))
         tell(Progress("writing", 0, 1))
         self.writer.finish(complete=True, last=self._written)
         tell(Progress("writing", 1, 1))
-        if regime:
+        if findings:
             warnings.warn(f"regime: {sentence(findings[0], spelling())}", BnnzooWarning, stacklevel=4)
 
     def _written(self) -> store.Attributes:
