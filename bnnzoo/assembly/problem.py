@@ -343,7 +343,7 @@ def _kept_rows(recipe: Recipe, signature: Signature, test: Dataset | None) -> np
         parts.append(load_inputs(recipe.keep_at, signature, unseen=recipe.unseen))
     if not sum(map(len, parts)):
         raise UsageError(
-            "no inputs at which predictions can be kept; give inputs with [[keep_at=FILE]], or use a [[test_fraction]] "
-            "above 0"
+            "[[keep=predictions]]: there are no inputs to predict at; give inputs with [[keep_at=FILE]], or use a "
+            "[[test_fraction]] above 0"
         )
     return np.concatenate(parts)

@@ -36,7 +36,7 @@ def audit(
     """Test with exact chains, which start from a run's draws, whether these draws are from the posterior.
 
     \b
-    passed     no bias of predictions, noise and linear weights exceeds --tolerance
+    passed     with 95 % confidence, no bias of predictions, noise or weights of a linear model exceeds --tolerance
     drifted    the draws are not from the posterior
     undecided  neither can be shown with this number of draws and steps
 

@@ -192,7 +192,7 @@ class _Reader:
 def _until_end(events: Iterator[Event]) -> Iterator[Event]:
     """Yield the first event of each item, up to the end of a sequence or a mapping.
 
-    The caller must consume the other events of an item before the next item.
+    The caller must consume the other events of an item before it asks for the next item.
     """
     return itertools.takewhile(lambda event: not isinstance(event, CollectionEndEvent), events)
 

@@ -44,9 +44,9 @@ def stride(num_bytes: int, draws: int) -> int:
 
 
 def has_converged(out: Path, every_kth: int, model: AbstractModel | AbstractPosterior | None) -> bool:
-    """Whether the chains have converged so far: no convergence finding, and a bulk ESS of at least 400.
+    """Whether the chains have converged so far: all limits of convergence are met, and the bulk ESS is at least 400.
 
-    Only every k-th draw is tested, with k = `every_kth`.
+    Only every k-th draw is tested, with k = `every_kth`. The value is false for draws that are not a Markov chain.
     """
     diagnosed = _diagnose_parts(out, every_kth, model)
     if diagnosed is None:

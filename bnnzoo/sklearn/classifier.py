@@ -86,8 +86,9 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
         Args:
             X: inputs [row, feature].
             level: probability that a set contains the label.
-            interval: "conformal" or "bayesian". Conformal sets have this probability if the rows are exchangeable. A
-                Bayesian set is the smallest set with this predictive probability. See docs/evaluation.md.
+            interval: "conformal" or "bayesian". A conformal set contains the label with probability at least `level`
+                if the rows are exchangeable. A Bayesian set is the smallest set with the predictive probability
+                `level`. See docs/evaluation.md.
             calibration: X and y of rows that were not used to fit. Conformal sets need these rows if the draws are not
                 exact.
 

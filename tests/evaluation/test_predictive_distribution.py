@@ -362,7 +362,7 @@ def test_a_numpyro_model_with_and_without_a_distribution_function():
         assert quantiles[0, 0] == pytest.approx(0.82, abs=0.03)
         assert distribution.log_prob(-1.0).tolist() == [-np.inf] * 2
         if kind is Hidden:
-            with pytest.raises(UsageError, match="cdf: Hidden has no cdf; use sample"):
+            with pytest.raises(UsageError, match=r"cdf: Hidden has no cdf; use sample\(n\) instead"):
                 distribution.cdf(1.0)
         else:
             np.testing.assert_allclose(distribution.cdf(quantiles), [[0.1] * 2, [0.9] * 2], atol=1e-5)

@@ -39,7 +39,9 @@ _COARSE = 1e-3
 
 If rounding has a larger error, the smallest number of the column is subtracted first.
 """
-_NO_CATEGORIES = f"of text with more than {MOST_LEVELS} categories, or categories of more than {MOST_LETTERS} letters"
+_NO_CATEGORIES = (
+    f"of text, with more than {MOST_LEVELS} categories or with a category of more than {MOST_LETTERS} letters"
+)
 MISSING_REMEDY = f"fill in missing cells with [[missing=median]], drop their rows with [[missing=drop]]{DROP_COLUMN}"
 
 

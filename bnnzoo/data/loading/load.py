@@ -209,8 +209,8 @@ def _rows_of(data: Dataset, signature: Signature, unseen: Unseen | None) -> NDAr
     """Return the inputs of a data set.
 
     Raises:
-        UsageError: if the inputs do not match `signature`, or if they are encoded columns of a table, but the encoding
-            differs from that of the training data.
+        UsageError: if the inputs do not match `signature`, or if a table was encoded in another way than the training
+            table.
     """
     if data.encoding is None or data.encoding.is_plain:
         return _match(data.x, signature, data.name, unseen)

@@ -45,7 +45,7 @@ class Moments(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Biases:
-    """Bias of the mean and of the sd of each function.
+    """Bias of the mean and of the sd of each function of the parameters (see `Estimands`).
 
     The bias of a mean is (run mean - exact mean) / exact sd. The bias of an sd is (run sd - exact sd) / exact sd.
 
@@ -55,8 +55,8 @@ class Biases:
             chains.
         units: number of exact chains; it determines the degrees of freedom of the t distribution of a bias.
         testable: whether the error of each bias is known well enough for a test with the nominal level.
-        remembered: lower confidence bound (95 %) for the fraction of a starting value that remains in the later values
-            of each function; 1 if it cannot be estimated.
+        remembered: for each function, a lower 95 % confidence bound for the fraction of a chain's starting value that
+            remains in its later values; 1 if it cannot be estimated.
     """
 
     values: Float[np.ndarray, " bias"]

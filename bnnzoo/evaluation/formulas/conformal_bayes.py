@@ -134,14 +134,14 @@ def hull(
 ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]]:
     """Return the smallest interval that contains the conformal set of each row, from candidates on a grid.
 
-    Both ends are rounded outwards, by at most 0.1 % of the distance from `low` to `high`. If a part of the set lies
-    between two neighbouring candidates of the first grid, it is missed. If no candidate of the first grid is in the
-    set, the interval is the first grid.
+    The search begins with a grid of candidates from `low` - w to `high` + w, where w = `high` - `low`. A part of the
+    set that lies between two neighbouring candidates of this grid is missed. If no candidate of this grid is in the
+    set, the interval is the range of the grid. Both ends are rounded outwards, by at most 0.1 % of w.
 
     Args:
         contains: function that returns whether candidates are in the sets.
         low: lower end of a first interval, such as the Bayesian interval.
-        high: upper end of the first interval. The first grid extends this interval on both sides by its width.
+        high: upper end of the first interval.
         discrete: whether targets are whole numbers; the ends of the interval are then members of the set.
     """
     unit = np.maximum(high - low, 2.0 if discrete else np.finfo(np.float32).tiny)

@@ -155,7 +155,7 @@ class PredictiveDistribution:
         try:
             probabilities = self._by_blocks(mixture.cdf, values)
         except NotImplementedError as error:
-            raise UsageError(f"cdf: {error}; use sample") from error
+            raise UsageError(f"cdf: {error}; use sample(n) instead") from error
         return self._shaped(np.clip(probabilities, 0.0, 1.0).reshape(*lead, len(self), len(self.target_names)))
 
     def quantile(self, q: float | ArrayLike) -> Float[np.ndarray, "*level row *target"]:

@@ -31,7 +31,10 @@ class Matrix(eqx.Module):
 
 
 class Kronecker(eqx.Module):
-    """A Gaussian N(0, F F') with independent blocks. The eigenvectors of each covariance form a Kronecker product."""
+    """A Gaussian N(0, F F') with independent blocks.
+
+    The matrix of the eigenvectors of each block's covariance is a Kronecker product.
+    """
 
     blocks: tuple[Matrix, ...]
 

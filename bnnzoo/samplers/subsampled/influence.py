@@ -184,8 +184,8 @@ def _directions(
 ) -> Float[Array, "direction dim"]:
     """Return a few directions in which the curvature that the steps miss is largest.
 
-    This curvature is a sum over rows. Only the rows whose effect the steps miss most are used. The directions are in
-    coordinates in which the covariance of the proposal is the identity matrix.
+    This curvature is a sum over rows. Only the rows with the largest missed effect (at most 64) are used. The
+    directions are in coordinates in which the covariance of the proposal is the identity matrix.
     """
     count = min(posterior.num_data, _ROWS, max(4, _ELEMENTS // theta.shape[0]))
     worst = jax.lax.top_k(rows.square * rows.unseen, count)[1]

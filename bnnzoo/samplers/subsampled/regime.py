@@ -172,14 +172,14 @@ def _exceeded_limits(
         (
             "unseen",
             "unseen",
-            "fraction of the log posterior's curvature that comes from rows without effect on the steps",
+            "fraction of the log posterior's curvature that the steps miss, because some rows have no effect on them",
             MAX_UNSEEN,
             row_advice,
         ),
         (
             "shift",
             "unseen_shift",
-            "shift of a posterior mean, in standard deviations, due to rows without effect on the steps",
+            "estimated shift of a mean, in standard deviations, because the steps miss the effect of some rows",
             MAX_SHIFT,
             row_advice,
         ),

@@ -195,7 +195,9 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
 
 
 def place_chains(method: Method, num_chains: int, processes: Processes = SINGLE_PROCESS) -> Placement:
-    """Return the placement of `num_chains` chains without a mesh: the processes share them, and devices have all rows.
+    """Return the placement of `num_chains` chains without a mesh.
+
+    Each process has an equal share of the chains, and each device has all rows of the data.
 
     The method `auto` is `parallel` on a CPU and `vectorized` elsewhere. The method `parallel` uses the largest number
     of devices that divides the number of chains of this process.

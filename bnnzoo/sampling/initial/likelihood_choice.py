@@ -186,7 +186,8 @@ def select_likelihood(
 
     if not all(_is_affordable(candidate, placement, key=key) for candidate in (by_row, problem)):
         note = (
-            "one noise level, because the budget leaves no time to compare; to choose yourself, use "
+            "one noise level for all rows, because the budget leaves no time to compare it with one noise level per "
+            "row; to choose yourself, use "
             f"[[likelihood=gaussian]] or {NOISE_BY_ROW}"
         )
         work.note(spell_settings(note, spelling()))
