@@ -98,12 +98,9 @@ def convergence_attributes(
     """
     exactness = str(diagnosis["exactness"])
     converged: int | str = int(not any(finding.topic == "convergence" for finding in run_findings))
-    implausible = [
-        sentence(finding)
-        for finding in run_findings
-        if finding.kind in ("remoteness", "deficit", "surprise", "still_chains")
-    ]
-
+    # `doubt` shows only the first of these, so predictions far from the data come before chains that do not move.
+    kinds = ("remoteness", "deficit", "surprise", "still_chains")
+    implausible = [sentence(finding) for kind in kinds for finding in run_findings if finding.kind == kind]
     remark = noise_scale.remark(diagnosis)
 
     def verdict_text(spelling: Spelling) -> str:

@@ -225,7 +225,7 @@ def test_runs_without_evidence_name_the_command_for_it(tmp_path, capsys):
         run.evidence(none)
     network = {"name": "mlp", "hidden": [3]}
     fitted = bnnzoo.sample(network, {"name": "importance", "proposal": "laplace"}, **LINE, draws=50, stochastic="last")
-    with pytest.raises(UsageError, match="trained on the same rows"):
+    with pytest.raises(UsageError, match="integral over all parameters"):
         fitted.evidence()
     narrow = bnnzoo.sample("linear", "random-walk", **options, prior={"name": "normal", "scale": 0.5})
     with pytest.raises(UsageError, match=r"differs from .* in prior"):

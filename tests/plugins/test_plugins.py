@@ -425,9 +425,8 @@ def test_resume_refuses_a_changed_plugin(site, tmp_path):
     entrances.open(finished).predict(np.zeros((2, 10)))
     target = site / "good_target.py"
     target.write_text(target.read_text() + "# another line\n")
-    with pytest.warns(
-        BnnzooWarning, match="other plugins than are installed here: the source of sampler good:walk was changed"
-    ):
+    changed = "differ from the installed plugins: the source of sampler good:walk was changed"
+    with pytest.warns(BnnzooWarning, match=changed):
         entrances.open(finished).predict(np.zeros((2, 10)))
     with pytest.raises(UsageError, match="the source of sampler good:walk was changed; use the environment"):
         entrances.resume(stopped)

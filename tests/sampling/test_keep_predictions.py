@@ -157,4 +157,4 @@ def test_the_command_line_keeps_and_predicts(table, tmp_path, capsys):
     assert cli.run(["predict", str(out), "--data", str(at)]) == 0
     assert len(capsys.readouterr().out.splitlines()) >= 3
     assert cli.run(["predict", str(out), "--data", str(table)]) == 2
-    assert "none of them" in capsys.readouterr().err
+    assert "none of these inputs" in capsys.readouterr().err

@@ -278,7 +278,7 @@ def test_a_sampler_that_forgets_the_power_or_the_prior_fails(forgets, size):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("forgets", "message"), [("key", "with different keys are the same"), ("JAX", "with the same key differ")]
+    ("forgets", "message"), [("key", "with different keys are equal"), ("JAX", "with the same key differ")]
 )
 def test_randomness_outside_the_key_is_found(forgets, message):
     report = check_sampler(Langevin(forgets=forgets), targets=["gaussian"], chains=32, draws=128)
