@@ -62,8 +62,8 @@ nitpicky = True
 # References to other projects may be missing without a network; the last names are internal.
 nitpick_ignore_regex = [
     ("py:.*", r"(?!bnnzoo\b).*"),
-    ("py:class", r"bnnzoo\.samplers\.\w+\.S"),
-    ("py:class", r"bnnzoo\.data\.(encoding\.Encoding|reading\.Reading|signature\.Signature)"),
+    ("py:class", r"bnnzoo\.samplers(\.\w+)+\.S"),
+    ("py:class", r"bnnzoo\.data(\.\w+)+\.(Encoding|Reading|Signature)"),
     ("py:class", r"bnnzoo\.sklearn\.base\.AbstractBayesian"),
 ]
 
