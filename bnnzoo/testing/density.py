@@ -153,7 +153,8 @@ def agreement(
 ) -> str:
     """Return a sentence if the draws do not have the density; otherwise an empty string.
 
-    The tests use the marginal distribution of each number, and the mean log density of the draws.
+    The tests use the marginal distribution of each number, and the mean and the variance of the log density of the
+    draws.
 
     Args:
         grid: the grid of the density.
@@ -172,15 +173,22 @@ def agreement(
                 f"draws do not have the density of log_prob (p = {p_value:.1g}): their mean is {sample_mean:.4g}, "
                 f"expected {expected_mean:.4g}"
             )
-    values = log_density.reshape(masses.shape).astype(np.float64)
-    expected = float(np.sum(np.where(masses > 0, masses * np.where(masses > 0, values, 0), 0)))
-    error = float(log_densities.std(dtype=np.float64) / len(log_densities) ** 0.5)
-    difference = float(log_densities.mean(dtype=np.float64)) - expected
-    if abs(difference) > 6 * error + _TOLERANCE:
-        return (
-            f"the mean log_prob of the draws differs from its expected value by {difference:.3g}, which is "
-            f"{abs(difference) / max(error, 1e-12):.0f} standard errors"
-        )
+    is_possible = masses > 0
+    probabilities, values = masses[is_possible], log_density.reshape(masses.shape)[is_possible].astype(np.float64)
+    mean = float(probabilities @ values)
+    sampled = np.asarray(log_densities, np.float64)
+    # The marginal distributions and the mean do not show that numbers depend on each other; the variance does.
+    for name, expected, observed in (
+        ("mean log_prob", mean, sampled),
+        ("variance of log_prob", float(probabilities @ (values - mean) ** 2), (sampled - mean) ** 2),
+    ):
+        error = float(observed.std() / len(observed) ** 0.5)
+        difference = float(observed.mean()) - expected
+        if abs(difference) > 6 * error + _TOLERANCE:
+            return (
+                f"the {name} of the draws differs from its expected value by {difference:.3g}, which is "
+                f"{abs(difference) / max(error, 1e-12):.0f} standard errors"
+            )
     return ""
 
 

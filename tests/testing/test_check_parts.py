@@ -90,7 +90,7 @@ class Noise(AbstractLikelihood):
 FAULTS = {
     "no outputs": {"num_outputs"},
     "a number for each target": {"shapes"},
-    "looks at other rows": {"rows"},
+    "looks at other rows": {"rows", "gradient"},  # a function with its own rule for vmap has no gradient
     "not normalised": {"normalised", "upper_bound"},
     "a gradient that is not finite": {"gradient"},
     "another precision": {"float32"},
