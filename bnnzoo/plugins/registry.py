@@ -69,7 +69,7 @@ def find(kind: str, name: str) -> Registered:
 
 
 def full_name(kind: str, name: str) -> str:
-    """Return the name of a part for a file. For a part of a plugin it is `distribution:name`.
+    """Return the name by which a file stores a part. For a part of a plugin it is `distribution:name`.
 
     Raises:
         NotFoundError: if two plugins have an entry of this name.

@@ -196,7 +196,10 @@ def fields_of(cls: type) -> list[Field]:
 
 
 def accepts_of(annotation: Any) -> Accepts:
-    """Return the values that an annotation allows. Array types in a union are ignored, because text is not an array."""
+    """Return the values that an annotation allows.
+
+    Array types in a union are ignored, because the text of an option cannot be an array.
+    """
     scalars: list[type] = []
     choices: list[Any] = []
     bounds: list[Any] = []

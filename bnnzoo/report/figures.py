@@ -69,8 +69,8 @@ def _descent(name: str, predictor: Predictor) -> Descent:
     )
     if warmup_loss is None and draw_loss is None:
         raise UsageError(
-            f"{name}: the log density of the steps was not recorded; sample again with [[keep_warmup=True]], which "
-            "records the log density of training"
+            f"{name}: the log density was not recorded; sample again with [[keep_warmup=True]], which records it in "
+            "warm-up"
         )
     warmup_steps = recipe_from(record.attributes["recipe"]).warmup if record.names_a_model else 0
     return Descent(name, warmup_loss, warmup_steps + record.thin, record.thin, draw_loss)

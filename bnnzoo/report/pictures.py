@@ -123,7 +123,7 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
     count_note = (
         ""
         if len(feature_slices) == len(grids)
-        else f"; the {len(feature_slices)} of {len(grids)} inputs that change it most"
+        else f"; only the {len(feature_slices)} of {len(grids)} inputs that change the prediction most"
     )
     return plots.slices(
         feature_slices,

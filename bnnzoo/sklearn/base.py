@@ -99,7 +99,7 @@ class AbstractBayesian(BaseEstimator):
         self.progress = progress
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the options by name. With `deep`, add the fields that the parts set, such as `model__hidden`."""
+        """Return the options by name. With `deep`, add the given fields of the parts, such as `model__hidden`."""
         parameters: dict[str, Any] = super().get_params(deep=False)
         if deep:
             for part in PARTS:

@@ -32,7 +32,7 @@ def fields(part: type) -> str:
         return "the class has no docstring, which bnnzoo info shows"
     for field in fields_of(part):
         if not field.help:
-            return f"the field {field.name} has no Doc('...') in its type, which the help of its option shows"
+            return f"the type of the field {field.name} has no Doc('...'), the text that the help of its option shows"
         if not (field.accepts.scalars or field.accepts.choices or field.accepts.items):
             return f"the field {field.name} has a type that the command line cannot read"
         default = field.default

@@ -51,12 +51,13 @@ def _words() -> str:
     unlisted = len(changes.NOT_TYPED)
     formats = {kind for images in (False, True) for kind in tables.formats("", images=images)}
     phrases = (
-        "For each option, the tests use a list of values: all values of a choice, and one or a few numbers or texts. "
+        "For each option, the tests use a list of values. If the option has a fixed set of values, the list has all "
+        "of them; otherwise it has one or a few numbers or texts. "
         f"There are {len(cases.single_cases())} generated cases, each from `sample` to the report. Together they use "
-        "every value in the lists at least once, but not with every model and sampler. A commit runs a fortieth of "
-        "the cases. "
-        f"The option `-m slow` adds {len(cases.everything())} cases: every combination of model, likelihood, task, "
-        f"start and one of {len(formats)} file formats. Their other options are random. "
+        "every value in the lists at least once, but not with every model and sampler. The tests of a commit run "
+        "about two of them, so that forty commits in a row run all. "
+        f"The option `-m slow` adds {len(cases.everything())} cases: every possible combination of model, likelihood, "
+        f"task, start and one of {len(formats)} file formats. Their other options are random. "
         f"The tests also type {lines} commands and {python} Python blocks in their order, with short runs. They are "
         f"from README, these pages and the pages of the plugins. {unlisted} lines are not typed; "
         "`tests/end_to_end/changes.py` gives the reason for each."

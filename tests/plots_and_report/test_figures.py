@@ -313,7 +313,7 @@ def test_of_many_features_the_six_that_move_a_prediction_most_are_drawn(monkeypa
     )
     picture = pictures.slices(predictor)
     assert picture.table["feature"].unique().tolist() == ["x1", "x2", "x4", "x5", "x6", "x7"]
-    assert "; the 6 of 8 inputs that change it most" in picture.alt
+    assert "; only the 6 of 8 inputs that change the prediction most" in picture.alt
 
 
 def test_a_true_curve_of_a_file_is_in_order_and_of_its_target(tmp_path, monkeypatch):
@@ -349,7 +349,7 @@ def test_the_loss_of_a_run_begins_after_its_warm_up():
     record = descent({"lp": lp}, {})
     assert (record.first, record.thin, record.warmup) == (1, 1, None)
     assert descent({"accepted": lp}, {"lp": lp}).draws is None
-    with pytest.raises(UsageError, match="run: the log density of the steps was not recorded"):
+    with pytest.raises(UsageError, match="run: the log density was not recorded"):
         descent({"accepted": lp}, {"accepted": lp})
 
 

@@ -127,7 +127,7 @@ class Dataset:
         """Return the data for another task.
 
         For regression, labels become numbers. For classification, whole numbers become labels. For a density, the
-        inputs and the targets become the columns of its rows.
+        inputs and then the targets become the columns of each row.
 
         Raises:
             UsageError: if the targets cannot be converted.

@@ -198,7 +198,7 @@ def trace(
 def _settle_pilots(
     sampler: Penalty, posterior: AbstractPosterior, positions: Array, states: Any, key: PRNGKeyArray
 ) -> Any:
-    """Return states of all pilots that share one estimate of the curvature and one anchor.
+    """Return states of the pilots (chains that tune the kernel), with the same curvature estimate and anchor in all.
 
     The anchor is the point about which the control variate expands the log-likelihood.
     """

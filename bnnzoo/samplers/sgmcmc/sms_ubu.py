@@ -61,8 +61,8 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     batches in order, and then all of them in reverse order. For the next sweep a new random split is drawn. Within a
     sweep the errors of the batches' gradients cancel, to second order in the step size.
 
-    Let eta_t be the step size, h = sqrt(2 eta_t), and c = exp(-gamma h) the fraction of the momentum p that is kept.
-    The friction gamma follows from c. Let U be the exact solution of dtheta = p dt,
+    The field `momentum` is c, the fraction of the momentum p that a step keeps. Let eta_t be the step size, and
+    h = sqrt(2 eta_t). The friction is gamma = -log(c) / h. Let U be the exact solution of dtheta = p dt,
     dp = -gamma p dt + sqrt(2 gamma) dW over a time of h / 2. A step is
 
         U;  p <- p + h grad log p_batch(theta);  U

@@ -75,8 +75,8 @@ def join_processes(coordinator: str | None = None, count: int | None = None, ran
         )
     except (RuntimeError, ValueError) as error:
         raise UsageError(
-            f"[[distributed]]: {' '.join(str(error).split())}; outside Slurm, Open MPI and Kubernetes give "
-            "[[coordinator]], [[processes]] and [[rank]] to each process"
+            f"[[distributed]]: {' '.join(str(error).split())}; outside Slurm, Open MPI and Kubernetes, "
+            "give each process [[coordinator]], [[processes]] and [[rank]]"
         ) from error
     lost = False
     try:

@@ -71,9 +71,10 @@ class Subspace(NamedTuple):
             return f"all {self.num_parameters} directions of the {network} are sampled"
         rest_text = f"; the other {rest} stay at the mode, so the draws are conditional on them"
         return (
-            f"{self.num_directions} of {self.num_parameters} directions of the {network} are sampled: those with more "
-            f"than {self.tau:.4g} times the prior's curvature, which contribute {100 * self.variance_fraction:.2g} % "
-            f"of the variance of its outputs at the training rows{rest_text}"
+            f"{self.num_directions} of {self.num_parameters} directions of the {network} are sampled: those in which "
+            f"the posterior has more than {self.tau:.4g} times the curvature of the prior; they contribute "
+            f"{100 * self.variance_fraction:.2g} % of the variance of the network's outputs at the training rows"
+            f"{rest_text}"
         )
 
 

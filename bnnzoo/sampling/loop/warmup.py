@@ -79,7 +79,7 @@ class StepSize(AbstractWarmup):
     def update(
         self, tuning: StepSizeTuning, state: Any, headroom: Float[Array, " constraint"]
     ) -> tuple[StepSizeTuning, Any]:
-        """Move log eta by gain t^-0.6 h_t, and set the step size of the next step."""
+        """Move log eta by gain t^-0.6 h_t (see `StepSize`), at most by 1, and set the step size of the next step."""
         if not headroom.size:
             return tuning, state
         count = tuning.count + 1
