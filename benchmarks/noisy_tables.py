@@ -48,7 +48,8 @@ def gaussian_process(x: np.ndarray, y: np.ndarray, count: int) -> dict[str, floa
         warnings.simplefilter("ignore")
         model = GaussianProcessRegressor(kernel, n_restarts_optimizer=2, random_state=0)
         model.fit((x[:count] - mean) / sd, (y[:count] - level) / scale)
-    centre, width = model.predict((x[count:] - mean) / sd, return_std=True)
+    prediction: Any = model.predict((x[count:] - mean) / sd, return_std=True)
+    centre, width = prediction
     error = y[count:] - (centre * scale + level)
     z = error / (width * scale)
     return {

@@ -182,12 +182,12 @@ class DelimitedTable(AbstractTable):
         """Return, for each row, the position in the text at which it ends, and its number of fields."""
         if b'"' in self._text.raw or not has_plain_line_ends(self._text.raw):
             records = ((record.end, len(record.cells or [""])) for record in self._text.records(start))
-            ends, num_fields = np.fromiter(records, np.dtype((np.int64, 2))).T
-            return ends, num_fields
+            pairs: Any = np.fromiter(records, np.dtype((np.int64, 2)))
+            return pairs[:, 0], pairs[:, 1]
         separator = self._text.delimiter.encode()
         lines = ((len(line), line.count(separator)) for line in self._text.stream(start))
-        lengths, separators = np.fromiter(lines, np.dtype((np.int64, 2))).T
-        return start + np.cumsum(lengths), separators + 1
+        counts: Any = np.fromiter(lines, np.dtype((np.int64, 2)))
+        return start + np.cumsum(counts[:, 0]), counts[:, 1] + 1
 
     def _check_num_fields(self, num_fields: Int[np.ndarray, " row"]) -> None:
         """Raise `UsageError` if a row has more or fewer fields than the header."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -128,10 +128,10 @@ def run_moments(values: Float[np.ndarray, "chain draw value"]) -> Moments:
         return Moments(mean, error, sd, error, np.zeros_like(mean))
     from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 
-    axes: dict[str, Any] = {"chain_axis": 0, "draw_axis": 1}
+    axes, statistics = {"chain_axis": 0, "draw_axis": 1}, cast(Any, array_stats)
     with np.errstate(divide="ignore", invalid="ignore"):
-        errors = [np.asarray(array_stats.mcse(values, method=method, **axes)) for method in ("mean", "sd")]
-        ess = np.asarray(array_stats.ess(values, method="bulk", **axes))
+        errors = [np.asarray(statistics.mcse(values, method=method, **axes)) for method in ("mean", "sd")]
+        ess = np.asarray(statistics.ess(values, method="bulk", **axes))
     # The mean of a constant function has no error, and its effective sample size is the number of draws.
     is_constant = sd == 0
     errors = [np.where(is_constant, 0.0, error) for error in errors]

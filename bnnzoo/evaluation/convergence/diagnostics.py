@@ -163,6 +163,7 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
     if not predictor.has_rows:
         return {"the parameters": predictor.some_parameters()[1]}
     probes = probe_rows(record, num_probes).inputs
+    values_by_name: dict[str, Float[np.ndarray, "chain draw *value"]]
     if predictor.classifies:
         values_by_name = {"class probabilities": predictor.functions(probes)}
     else:

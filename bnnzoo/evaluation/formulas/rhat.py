@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -27,8 +27,9 @@ def rhats(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, " 
         return np.full(values.shape[2], np.inf)
     from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 
+    rhat: Any = array_stats.rhat
     with np.errstate(divide="ignore", invalid="ignore"):
-        rhat_values = np.asarray(array_stats.rhat(np.asarray(values, float), chain_axis=0, draw_axis=1))
+        rhat_values = np.asarray(rhat(np.asarray(values, float), chain_axis=0, draw_axis=1))
     return np.where(np.isnan(rhat_values), np.inf, rhat_values)
 
 

@@ -169,7 +169,7 @@ def _check_weights(ready: Ready, log_densities: Float[np.ndarray, "draw candidat
         UsageError: if the median of all Pareto k in `pareto_k` is above the limit for reliable weights.
     """
     logits = ready.conformal.power * log_densities[:, :, :_CHECKED_ROWS] + ready.conformal.log_weights[:, None, None]
-    flat = logits.reshape(len(logits), -1).T.astype(np.float64)
+    flat = np.asarray(logits, np.float64).reshape(len(logits), -1).T
     k = [loo.smooth_weights(ratios, 1.0)[1] if np.isfinite(ratios).all() else math.inf for ratios in flat]
     pareto_k.extend(np.reshape(k, logits.shape[1:]).max(0).tolist())
     limit, typical = loo.good_pareto_k(len(ready.conformal.log_weights)), float(np.median(pareto_k))
