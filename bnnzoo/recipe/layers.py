@@ -53,7 +53,7 @@ class Layer:
 
 
 def read_layer(source: str | Path) -> Layer:
-    """Return the layer of a recipe file, of a pipe, or of a shipped recipe.
+    """Read the settings of a recipe file, of a pipe, or of a shipped recipe, as a `Layer`.
 
     Args:
         source: the path of a file or a pipe, or the name of a shipped recipe, such as `tutorial`.

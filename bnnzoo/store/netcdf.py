@@ -89,7 +89,8 @@ def add_groups(path: Path, groups: Mapping[str, Group], dims: Dims, coords: Mapp
         coords: for each group, the values of coordinates that are not 0, 1, 2, ...
 
     Raises:
-        BnnzooError: if the copy cannot be written, or another run has replaced the file; the file is unchanged.
+        BnnzooError: if the copy cannot be written, or if the file now belongs to another run. In both cases nothing is
+            added to the file.
         DamagedError: if the dimensions in the file are damaged; the file is unchanged.
     """
     run: Mapping[str, Any] = {}

@@ -51,7 +51,7 @@ def _fault(attrs: Any) -> str:
 
 
 def _count_mismatch(file: h5py.File) -> str:
-    """Return the root attribute whose number of draws or rows differs from the arrays; empty if there is none."""
+    """Return a message if the attribute `draws_done` or `rows` differs from the length of its array; else empty."""
     counts = {"draws_done": f"{POSTERIOR}/{SAMPLED[1]}", "rows": f"{OBSERVED_DATA}/y"}
     for name, array_name in counts.items():
         # The file of a federated run has no rows, because they stay with their parties.

@@ -83,7 +83,11 @@ def _no_categories(levels: Sequence[str]) -> str:
     letters = max(map(len, levels), default=0)
     if len(levels) > MOST_LEVELS:
         return f"text with {len(levels)} categories, more than {MOST_LEVELS}"
-    return f"text with a category of {letters} letters, more than {MOST_LETTERS}" if letters > MOST_LETTERS else ""
+    return (
+        f"text with a category that has {letters} letters; the limit is {MOST_LETTERS}"
+        if letters > MOST_LETTERS
+        else ""
+    )
 
 
 @dataclass(frozen=True)

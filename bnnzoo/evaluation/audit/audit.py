@@ -83,7 +83,10 @@ def of_run(
             "parameters; sample again with [[keep=draws]]"
         )
     if record.draw_weights is not None:
-        raise UsageError("audit: not supported for weighted draws, because chains would start from draws of the prior")
+        raise UsageError(
+            "audit: not supported for weighted draws, because without their weights they are not from the posterior; "
+            "use a sampler without weights"
+        )
     x = predictor.inputs(audited_inputs(predictor))
     thinned = _thin_draws(predictor)
     with backend.arithmetic(predictor.precision):

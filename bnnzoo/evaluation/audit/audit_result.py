@@ -107,7 +107,7 @@ class Audit:
         return spell_settings(self._verdict(), spelling())
 
     def _verdict(self) -> str:
-        """Return the verdict with placeholders for settings."""
+        """Return the verdict, in which settings are still written as `[[name=value]]`."""
         width = ""
         if np.isfinite(self.bias_sd_se):
             side = "wide" if self.bias_sd > 0 else "narrow"

@@ -190,7 +190,7 @@ def _without_each_group(units: int) -> list[Bool[np.ndarray, " unit"]]:
 def _jackknife(
     leave_one_out_values: Sequence[Float[np.ndarray, " value"]] | Sequence[float],
 ) -> Any:
-    """Return jackknife standard errors, from the estimates that are computed without each of the groups."""
+    """Return jackknife standard errors. Each estimate in `leave_one_out_values` omits one group of exact chains."""
     return np.sqrt((len(leave_one_out_values) - 1) * np.var(leave_one_out_values, 0))
 
 
@@ -222,7 +222,7 @@ def pooled_sd(
 
 
 def forgotten_fraction(starts: Float[np.ndarray, "unit value"], later: Float[np.ndarray, "unit value"]) -> float:
-    """Return 1 - slope, for the slope of later values on starting values over all functions.
+    """Return 1 - slope, from one regression of the later values of all functions on their starting values.
 
     The result is 0 if no chain moved, or if all starts are equal.
     """

@@ -134,11 +134,11 @@ def is_linear(
 
     Args:
         posterior: the posterior whose draws are audited.
-        draws: draws on their natural scale.
+        draws: draws as the file of a run stores them (on the natural scale of the parameters).
         x: inputs in the form that `predicting` takes.
-        predicting: the posterior that computes the outputs; by default `posterior`. They differ if only a part of the
-            network is sampled: `posterior` then takes the inputs of this part, and `predicting` the inputs of the
-            network.
+        predicting: the posterior that computes the outputs; by default `posterior`. `posterior` and `predicting` differ
+            if only a part of the network is sampled: `posterior` then takes the inputs of this part, and `predicting`
+            the inputs of the network.
     """
     likelihood = uncensored(posterior.likelihood)
     if len(draws) < 2 or (isinstance(likelihood, Mixture | MixturePerTarget) and likelihood.components > 1):

@@ -87,18 +87,19 @@ def of_classes(
     """Measure the calibration of class probabilities as the largest cumulative difference from the outcomes.
 
     A claim is a predicted probability, and its outcome is 1 if the predicted event happened, else 0. The rows are
-    ordered by claim. The gap of a curve is
+    ordered by claim. A curve is the cumulative sum of outcome - claim over the rows. Its gap is
 
         G = max_k |sum_{i <= k} (outcome_i - claim_i)| / rows.
 
     It needs no bins (Arrieta-Ibarra, Gujral, Tannen, Tygert and Xu 2022, J. Mach. Learn. Res. 23(351)).
 
-    One curve has the claim that the likeliest class is the label. In addition, each class has a curve with the claim
-    that this class is the label. The first curve alone is not enough: if a class is predicted too often, predictions of
-    this class are overconfident, but predictions of other classes are underconfident, and both may cancel.
+    In one curve, the claim is the probability of the likeliest class, and the event is that this class is the label. In
+    addition, there is a curve for each class: the claim is its probability. The first curve alone is not enough: if a
+    class is predicted too often, predictions of this class are overconfident, but predictions of other classes are
+    underconfident, and both may cancel.
 
     If the predictions are calibrated, each sum is a martingale whose supremum is distributed about as the supremum of
-    Brownian motion. All curves share the error probability.
+    Brownian motion. The error probability 1 - LEVEL is divided among all curves.
 
     Args:
         labels: indices of the observed classes.

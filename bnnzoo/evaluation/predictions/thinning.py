@@ -68,8 +68,8 @@ def for_a_page(predictor: Predictor) -> Predictor:
 def _stride(predictor: Predictor, rows: int, *, fewest: int, most_bytes: int) -> int:
     """Return the stride k with which every k-th draw of each chain is used.
 
-    It is the smallest stride for which the draws take at most `most_bytes` bytes, and predictions of `rows` rows stay
-    below the limit of operations. A smaller stride is used if fewer than `fewest` draws per chain would remain.
+    It is the smallest stride with which the draws take at most `most_bytes` bytes, and the predictions of `rows` rows
+    cost at most `_WORK` operations. A smaller stride is used if fewer than `fewest` draws per chain would remain.
     """
     chains, count = predictor.record.shape
     affordable_draws = most_bytes / predictor.draws.row_bytes

@@ -186,7 +186,7 @@ class Rejection(AbstractSampler[RejectionState]):
         if self._is_bound_proved and not math.isfinite(_bounds(posterior)):
             raise UsageError(
                 "sampler rejection: this likelihood has no upper bound; fix its scale "
-                "([[likelihood.scale=0.1]]), give log k ([[sampler.log_bound]]), use another "
+                "([[likelihood.scale=0.1]]), give the log of a bound k ([[sampler.log_bound]]), use another "
                 "[[sampler.proposal]], or use importance or nuts"
             )
         _proposal.check(self.proposal, posterior, "rejection")

@@ -87,7 +87,10 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return jnp.mean(jax.vmap(lambda step: self.eta(step, like))(steps))
 
     def batch_rows(self, num_data: int) -> int:
-        """Return the number of rows in a mini-batch. For `auto` and `disjoint` it is at most the number of data."""
+        """Return the number of rows in a mini-batch.
+
+        If `batch_size` is `auto` and `sampling` is `disjoint`, it is at most the number of data.
+        """
         if not isinstance(self.batch_size, str):
             return self.batch_size
         return _ROWS if self.sampling == "replacement" else min(_ROWS, num_data)

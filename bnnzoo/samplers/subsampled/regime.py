@@ -159,7 +159,7 @@ def _exceeded_limits(
             "regime_dof",
             "fraction of steps in which sigma2 exceeds a quarter of its degrees of freedom",
             0.01,
-            f"the noise penalty is not valid in these steps: {dof_advice}",
+            f"the noise penalty is not valid in steps with such a large sigma2: {dof_advice}",
         ),
         (
             "skewness",
