@@ -197,7 +197,7 @@ BAD_TABLES = {
     "quote then text": (b'a,y\n1,2\n"3"x,4\n', ["row 2", "correct its quotes"]),
     "long text": (b"a,y\n" + b"z" * 500 + b",1\n2,3\n", ["row 1, column a: not a number ('zzz", "..."]),
     "huge field": (b'a,y\n"' + b"z" * 200_000 + b'",1\n', ["row 1", "field larger"]),
-    "no category": (b"a,y\n" + b"z" * 500 + b",1\nb,2\n", ["column a: text with a category of 500 letters"]),
+    "no category": (b"a,y\n" + b"z" * 500 + b",1\nb,2\n", ["column a: text with a category that has 500 letters"]),
     "stray cr": (b"a,y\n1\r2,3\n", ["row 1"]),
 }
 

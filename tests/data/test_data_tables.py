@@ -163,8 +163,8 @@ def test_a_series_of_targets_may_be_called_0():
 
 def test_too_many_or_too_long_levels_are_told_with_their_cure(tmp_path):
     long = table(tmp_path, "a,y", "x" * 201 + ",1.5", "b,2.5", name="a.csv")
-    message = "column a: text with a category that has 201 letters; the limit is 200; use --drop a, or write its content "
-    message += "as numbers"
+    message = "column a: text with a category that has 201 letters; the limit is 200; use --drop a, or write its "
+    message += "content as numbers"
     assert message_of(load, long).endswith(message)
     codes = table(tmp_path, "a,b,y", *(f"{i},{i % 7}.5,{i % 5}.5" for i in range(200)), name="a.csv")
     message = "column a: text with 200 categories, more than 100; use --drop a, or remove it from --categories to read "

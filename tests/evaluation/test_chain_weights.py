@@ -171,6 +171,23 @@ def test_a_chain_in_a_worse_mode_gets_a_small_weight():
     assert weights.weights[2] < 0.1
 
 
+def test_rows_that_no_chain_can_predict_are_left_out(path, monkeypatch):
+    """Without this the weights would be NaN, and the file could not be read. One chain may give a row no density."""
+    predictor = bnnzoo.open(path).predictor
+    chains = [loo.Loo(np.random.default_rng(chain).normal(size=60), np.zeros(60), 0.7) for chain in range(3)]
+    monkeypatch.setattr(chain_weights.loo, "by_chain", lambda values, power: chains)
+    for chain in chains:
+        chain.log_density[:5] = -np.inf
+    chains[0].log_density[5:8] = np.nan
+    chains[1].log_density[8] = -np.inf
+    weights = chain_weights.by_stacking(predictor)
+    assert weights is not None
+    assert np.isfinite([*weights.weights, weights.gain, weights.error]).all()
+    for chain in chains:
+        chain.log_density[:45] = -np.inf
+    assert chain_weights.by_stacking(predictor) is None
+
+
 @pytest.mark.long
 def test_the_option_is_typed_and_a_merged_run_has_weights_of_its_own(tmp_path, capsys):
     table = tmp_path / "t.csv"

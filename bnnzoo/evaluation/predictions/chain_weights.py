@@ -21,7 +21,7 @@ def by_stacking(predictor: Predictor) -> Stacking | None:
 
     Returns:
         The weights; None for a single chain, for draws that have weights or are approximate, and with fewer than 20
-        training rows in the file.
+        usable training rows in the file.
     """
     record = predictor.record
     chains, _ = record.shape
@@ -33,8 +33,9 @@ def by_stacking(predictor: Predictor) -> Stacking | None:
     if thinned.record.shape[1] < _FEWEST_DRAWS:
         return None
     x, y = record.training_rows(thinning.density_rows(thinned, thinning.PROBES))
-    if len(x) < stacking.FEWEST_ROWS:
-        return None
     values = thinned.log_likelihoods(x, y, np.arange(thinned.record.shape[1]))
     by_chain = loo.by_chain(values, power=float(record.attributes["likelihood_power"]))
-    return stacking.stack(np.stack([chain.log_density for chain in by_chain]))
+    log_density = np.stack([chain.log_density for chain in by_chain])
+    # A row that no chain can predict, or whose density overflows, says nothing about the weights.
+    is_usable = np.isfinite(log_density).any(0) & ~np.isnan(log_density).any(0) & (log_density < np.inf).all(0)
+    return stacking.stack(log_density[:, is_usable]) if is_usable.sum() >= stacking.FEWEST_ROWS else None
