@@ -145,7 +145,7 @@ def _value_and_limit(finding: Finding) -> str:
         label += f" (chain{'s' if len(finding.chains) > 1 else ''} {', '.join(map(str, finding.chains))})"
     if math.isnan(finding.value):
         return f"{label} is not a number (limit {limit:g})"
-    relation = "at least" if finding.value < limit else "trusted up to"
+    relation = "must be at least" if finding.value < limit else "trusted up to"
     # Use three digits, or as many as are needed to distinguish the value from its limit.
     value = next(
         text

@@ -96,12 +96,12 @@ def recipe_rule(dataset: Dataset) -> tuple[str, str]:
     """
     if dataset.task == "density":
         raise UsageError(
-            f"{dataset.name}: the data have no inputs; name the model and the sampler, such as bnnzoo sample "
-            "autoregressive nuts --data FILE"
+            f"{dataset.name}: the data have no inputs, so no recipe is chosen for them; name a model and a sampler, as "
+            "in bnnzoo sample autoregressive nuts --data FILE"
         )
     rows = f"{dataset.num_data} rows"
     if dataset.x.ndim > 2:
-        return "images", f"{rows} of images"
+        return "images", f"{dataset.num_data} images"
     if dataset.num_data > MAX_FULL_BATCH_ROWS:
         kind = "large-table" if dataset.task == "regression" else "large-table-classes"
         return kind, f"{rows}, too many for a sampler that uses all rows in each step"

@@ -126,8 +126,8 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     for name, run, rows in zip(names[1:], all_runs[1:], tests[1:], strict=True):
         if run.attributes["data_sha256"] != all_runs[0].attributes["data_sha256"]:
             raise UsageError(
-                f"{name}: its training rows differ from those of {names[0]}; compare runs with the same [[data]] "
-                "and the same split"
+                f"{name}: its training rows differ from those of {names[0]}; compare runs with the same [[data]], "
+                "[[test_fraction]] and [[split_seed]]"
             )
         if not all(np.array_equal(a, b) for a, b in zip(rows, tests[0], strict=True)):
             raise UsageError(
@@ -247,7 +247,7 @@ def _sentence(first: str, second: str, differences: Sequence[Difference]) -> str
         if difference.metric in _BETTER and difference.metric not in {*is_lower_better, *unknown}
     ]
     if not is_lower_better and unknown:
-        return f"{first} and {second}: cannot compare {', '.join(unknown)}"
+        return f"{first} and {second}: cannot compare {', '.join(unknown)}, because a value is not finite"
     if not is_lower_better:
         return (
             f"{first} and {second}: no difference in {', '.join(unclear)} beyond {_SIGNIFICANT_ERRORS:g} standard "
@@ -285,7 +285,7 @@ def _bayes_factor(first: Compared, second: Compared) -> str:
     relation = "above" if difference > 0 else "below"
     doubtful_names = [run.name for run in (first, second) if not run.numbers["log_evidence_trusted"]]
     doubt = (
-        f"; do not trust this difference: bnnzoo evidence gives the reason for {' and for '.join(doubtful_names)}"
+        f"; do not trust this difference: for the reason, run bnnzoo evidence on {' and on '.join(doubtful_names)}"
         if doubtful_names
         else ""
     )

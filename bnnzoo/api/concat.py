@@ -53,7 +53,7 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
     """
     opened_runs = [entrances.opened(run) for run in runs]
     if len(opened_runs) < 2:
-        raise UsageError("expected two or more runs to join (got one)")
+        raise UsageError(f"expected two or more runs to join (got {len(opened_runs)})")
     _check(opened_runs)
     trees = [run.posterior for run in opened_runs]
     for name in {name for tree in trees for name in tree.children if name not in schema.DIMS}:
@@ -93,8 +93,8 @@ def _check(runs: Sequence[Run]) -> None:
     for run in runs:
         if not run.attributes["recipe"]:
             raise UsageError(
-                f"{run.path}: its posterior was made in Python, so it has no recipe to compare; sample one run with "
-                "more chains instead"
+                f"{run.path}: its posterior was made in Python, so the file has no recipe to compare with the other "
+                "runs; sample one run with more [[chains]] instead"
             )
     has_budget = all("budget" in run.attributes for run in runs)
     settings = _settings(first, has_budget=has_budget)
@@ -104,7 +104,7 @@ def _check(runs: Sequence[Run]) -> None:
     for run in others:
         different_keys = [key for key, value in _settings(run, has_budget=has_budget).items() if value != settings[key]]
         if different_keys:
-            remedy = "; name the [[likelihood]] in runs that are to be joined" if "likelihood" in different_keys else ""
+            remedy = "; name the same [[likelihood]] in all runs" if "likelihood" in different_keys else ""
             raise UsageError(
                 f"{run.path}: its recipe differs from the recipe of {first.path} in {', '.join(different_keys)}{remedy}"
             )

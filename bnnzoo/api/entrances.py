@@ -287,7 +287,7 @@ def _run_by_hand(
 ) -> Run:
     """Run `sample` for a posterior made in Python. The file contains the draws, but not the posterior."""
     if not isinstance(sampler, AbstractSampler):
-        raise UsageError("a posterior made in Python needs a sampler object, such as bnnzoo.Penalty(...)")
+        raise UsageError("sampler: a posterior made in Python needs a sampler object, such as bnnzoo.Penalty(...)")
     if void := sorted(set(options) - _LENGTHS):
         raise UsageError(
             f"{', '.join(void)}: not supported for a posterior made in Python, which has its own data, prior "

@@ -25,6 +25,7 @@ from bnnzoo.evaluation.scores import evaluate, familiarity
 from bnnzoo.evaluation.scores.familiarity import OodScores
 from bnnzoo.files import user_paths
 from bnnzoo.files.atomic import check_free, write_atomically
+from bnnzoo.finding import spelling
 from bnnzoo.progress import Observer
 
 
@@ -73,9 +74,8 @@ class AbstractRunPredictions:
                 if the inputs do not match the training data.
         """
         if (x is None) == (draws is None):
-            raise UsageError(
-                "predict: give inputs with [[data=FILE]], or the number of new rows to draw with [[draws]]"
-            )
+            inputs = "x" if spelling() == "keywords" else "[[data=FILE]]"
+            raise UsageError(f"predict: give either inputs ({inputs}) or the number of new rows to draw ([[draws]])")
         if draws is not None:
             prediction_intervals.refuse_for_new_rows(interval)
             return predictive_samples.new_rows(self.predictor, draws, seed=seed)

@@ -22,7 +22,7 @@ def predicted_site(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
     if not isinstance(posterior, NumpyroPosterior):
         raise UsageError(
             f"{type(posterior).__name__}: a posterior made in Python cannot predict for new inputs; write it as "
-            "a NumPyro model (bnnzoo.NumpyroPosterior.of), or sample a network with data="
+            "a NumPyro model (bnnzoo.NumpyroPosterior.of), or give bnnzoo.sample a network and data=(x, y)"
         )
     site = Site.from_posterior(posterior)
     x, y, name = site.x(posterior), site.y(posterior), getattr(posterior.model, "__name__", "model")

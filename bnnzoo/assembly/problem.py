@@ -159,7 +159,7 @@ class Problem:
         problem = _build_problem(recipe, description, train, fixed=fixed, kept_rows=kept_rows)
         if observed is None and fixed.keys() != named_leaves(problem.network_posterior.network).keys():
             raise DamagedError(
-                "the file is damaged: its fixed parameters are not those that the recipe leaves out of sampling"
+                "the file is damaged: its fixed parameters (trained, not sampled) do not match its recipe"
             )
         if train is None and problem.outputs is not None:
             return dataclasses.replace(problem, posterior=problem.outputs.table())
@@ -337,7 +337,7 @@ def _kept_rows(recipe: Recipe, signature: Signature, test: Dataset | None) -> np
             raise UsageError("[[keep_at]] requires [[keep=predictions]]; add it, or remove [[keep_at]]")
         return None
     if signature.task == "density":
-        raise UsageError("a density has no predictions to keep; use [[keep=draws]]")
+        raise UsageError("[[keep=predictions]]: a density has no predictions to keep; use [[keep=draws]]")
     parts = [] if test is None else [test.x]
     if recipe.keep_at is not None:
         parts.append(load_inputs(recipe.keep_at, signature, unseen=recipe.unseen))

@@ -79,9 +79,8 @@ def make_parts(recipe: Recipe, signature: Signature, own_model: AbstractModel | 
     if model.brings_likelihood:
         if recipe.likelihood is not None:
             raise UsageError(
-                f"model {recipe.model.name} has its own likelihood ({default}), whose fields belong to the "
-                "model; remove [[likelihood]], or use model mlp with "
-                f"{setting('likelihood', likelihood_part.name)}"
+                f"model {recipe.model.name} has its own likelihood ({default}) and accepts no other; remove "
+                f"[[likelihood]], or use model mlp with {setting('likelihood', likelihood_part.name)}"
             )
         likelihood = model.own_likelihood()
     if likelihood.task != ("regression" if task == "density" else task):
@@ -141,7 +140,7 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
         if shapes not in (((), ()), ((layout.dim,), ())):
             # JAX would broadcast another shape against the parameters without an error. The posterior would be wrong.
             raise UsageError(
-                f"{name}: distribution must return a distribution of one number, with batch shape () or "
+                f"{name}: distribution must return a univariate distribution with batch shape () or "
                 f"{(layout.dim,)} (got a {type(distribution).__name__} with batch shape {shapes[0]} and event shape "
                 f"{shapes[1]})"
             )

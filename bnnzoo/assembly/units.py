@@ -54,12 +54,14 @@ def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, ta
         field = setting(f"likelihood.{name}", f"{value:g}")
         if recipe.units == "data":
             converted = _format_values(np.asarray(value / scaler.y_sd.astype(np.float64)), targets)
-            sentences_found.append(f"{field} is in the data's units; it is {converted} times the standard deviation")
+            sentences_found.append(
+                f"{field} is in the data's units; it is {converted} times the standard deviation of the target"
+            )
         else:
             converted = _format_values(np.asarray(value * scaler.y_sd.astype(np.float64)), targets)
-            remedy = f"for {value:g} in the data's units use [[units=data]]"
+            remedy = f"if {value:g} is in the data's units, use [[units=data]]"
             sentences_found.append(
-                f"{field} is a multiple of the target's standard deviation, which gives {converted}; {remedy}"
+                f"{field} is a multiple of the target's standard deviation ({converted} in the data's units); {remedy}"
             )
     return [spell_settings(sentence, spelling()) for sentence in sentences_found]
 

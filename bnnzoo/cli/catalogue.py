@@ -50,7 +50,8 @@ def list_(
             echo(f"{kind_name}:")
             _print_rows(_rows(kind_name), indent="  ")
             echo("")
-        echo(f"{registry.RECIPES}: {len(registry.entries(registry.RECIPES))} recipes; bnnzoo list {registry.RECIPES}")
+        count = len(registry.entries(registry.RECIPES))
+        echo(f"{registry.RECIPES}: {count} recipes; bnnzoo list {registry.RECIPES} shows them")
         echo("\nbnnzoo show NAME describes any of them.")
 
 

@@ -98,8 +98,8 @@ def _check_packages(job: Job) -> None:
     ]
     if different:
         raise UsageError(
-            f"{job.name}: this machine has other versions: {', '.join(different)}; install the same versions on "
-            "all machines"
+            f"{job.name}: this machine has other package versions: {', '.join(different)}; install the same versions "
+            "on all machines"
         )
 
 

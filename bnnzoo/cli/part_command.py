@@ -109,7 +109,9 @@ def _refuse_unknown(fields: dict[str, str], named: PartSelector, context: Any) -
         kind = _key(flag).partition(".")[0]
         if kind == "likelihood" and "model" in parts and parts["model"][1].brings_likelihood:
             model = parts["model"][0]
-            raise UsageError(f"{flag}: model {model} has its own likelihood; see bnnzoo info model {model}")
+            raise UsageError(
+                f"{flag}: model {model} has its own likelihood; use the options that bnnzoo info model {model} lists"
+            )
         if kind in context.params and kind not in parts:
             raise UsageError(f"{flag}: no {kind} is named; use a name from `bnnzoo list {kind}s`")
         if _key(flag) not in map(_key, known_flags):

@@ -34,7 +34,8 @@ class Stop:
             InterruptedRunError: if a signal was received; the message says that the run is complete.
         """
         if self.number:
-            raise InterruptedRunError(f"{Signals(self.number).name}: {run} is complete", self.number)
+            name = Signals(self.number).name
+            raise InterruptedRunError(f"{name} came too late to stop the run; {run} is complete", self.number)
 
 
 @contextmanager

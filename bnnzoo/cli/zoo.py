@@ -141,7 +141,7 @@ def run(
     """
     if scheduler and workers:
         raise UsageError(
-            "--workers: conflicts with --scheduler, because a Dask cluster has its own workers; remove one of them"
+            "--workers: conflicts with --scheduler, because a Dask cluster has its own workers; remove --workers"
         )
     if seeds and seed is not None:
         raise UsageError("--seed: conflicts with --seeds; remove one of them")
@@ -207,9 +207,9 @@ def _run_all(
     room.tidy(missing)
     if received_signals:
         done = total - sum(outcome.code != 0 for outcome in outcomes.values())
-        remedy = "the same command continues" if keep else "nothing is kept without -o DIR"
+        remedy = "run the same command again to continue" if keep else "use -o DIR to keep finished runs"
         if keep and any(job.replaces for job in missing):
-            remedy = "the same command with --force starts again"
+            remedy = "run the same command with --force again to start from the beginning"
         name = signal.Signals(received_signals[0]).name
         raise InterruptedRunError(f"stopped by {name}: {done} of {total} runs are done; {remedy}", received_signals[0])
     return outcomes
@@ -222,7 +222,7 @@ def _matching_recipes(patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         names = [pattern] if _is_file(pattern) else fnmatch.filter(runnable_names, pattern)
         if not names:
-            raise NotFoundError(f"no recipe {pattern!r} that names a model and a sampler; see bnnzoo zoo")
+            raise NotFoundError(f"no recipe {pattern!r} with both a model and a sampler; see bnnzoo zoo")
         matched |= dict.fromkeys(names)
     return list(matched)
 

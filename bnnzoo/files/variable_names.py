@@ -21,7 +21,9 @@ def fault(name: str) -> str:
     if name in _TAKEN:
         return f"has the name {name}, which bnnzoo needs for a dimension of the file; rename it"
     if "/" in name or name.startswith(".") or name != name.strip() or not name.isprintable():
-        return f"has the name {name!a}, but a name must have visible letters, no / and no dot or space at the start"
+        return (
+            f"has the name {name!a}, but a name must be printable, without /, a dot at the start, or spaces at the ends"
+        )
     return ""
 
 

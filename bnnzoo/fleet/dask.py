@@ -43,7 +43,7 @@ class DaskExecutor(AbstractExecutor):
             remedy = (
                 "start one with `dask scheduler`, and on each machine a worker with one thread (`dask worker ADDRESS`)"
             )
-            raise UsageError(f"{setting('scheduler', address)}: no Dask scheduler there; {remedy}") from error
+            raise UsageError(f"{setting('scheduler', address)}: no Dask scheduler at this address; {remedy}") from error
         self._fleet = f"bnnzoo-{secrets.token_hex(4)}"
         self._received_signal = 0
         self._begun: set[str] = set()

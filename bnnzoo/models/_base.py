@@ -45,11 +45,10 @@ def as_images(x: Shaped[np.ndarray, "batch ..."], model: str) -> Shaped[np.ndarr
         return x[:, None]
     if x.ndim == 4:
         return x
-    features: Any = x.shape[1:]
+    shape: Any = x.shape[1:]
     raise UsageError(
-        f"model {model}: needs images [row, height, width] or [row, channel, height, width], but the data have "
-        f"{features} features per row; use model mlp, or give images: an .npz file, an IDX folder, or "
-        "[[data=digits]]"
+        f"model {model}: needs images [row, height, width] or [row, channel, height, width], but a row of the data has "
+        f"the shape {list(shape)}; use model mlp, or give images: an .npz file, an IDX folder, or [[data=digits]]"
     )
 
 

@@ -32,7 +32,7 @@ def check(model: AbstractModel, network: Any, architecture: Architecture, likeli
     """
     if not callable(network):
         result = "nothing" if network is None else f"a {type(network).__name__}"
-        raise _fault(model, f"build must return a network, an eqx.Module to call with one input (got {result})")
+        raise _fault(model, f"build must return a network, an eqx.Module that takes one input (got {result})")
     input_shape, num_outputs = architecture.input_shape, architecture.num_outputs
     try:
         outputs = eqx.filter_eval_shape(network, jax.ShapeDtypeStruct(input_shape, _precision(network)))

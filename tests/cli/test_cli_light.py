@@ -157,7 +157,10 @@ def test_list_a_kind(word, capsys):
         (["evaluate"], "bnnzoo: Missing argument 'RUN'; try bnnzoo evaluate --help"),
         (["sample", "mdn", "mala", "--sampler.step-size"], "Option '--sampler.step-size' requires an argument"),
         (["sample", "mdn", "mala", "--smapler.step-size", "1"], "No such option: --smapler.step-size (did you mean"),
-        (["sample", "mdn", "mala", "--likelihood.scale", "1"], "model mdn has its own likelihood; see bnnzoo info"),
+        (
+            ["sample", "mdn", "mala", "--likelihood.scale", "1"],
+            "model mdn has its own likelihood; use the options that ",
+        ),
         (["sample", "--model.hidden", "50"], "--model.hidden: no model is named; use a name from `bnnzoo list models`"),
         (
             ["sample", "mlp", "barker"],
@@ -382,7 +385,7 @@ def test_advice_in_common_is_given_once_after_the_last():
     assert sentences(result) == [
         "rhat 1.2, trusted up to 1.01",
         "sigma2 6.3, trusted up to 2; use more batches",
-        "ess 20, at least 400; draw more",
+        "ess 20, must be at least 400; draw more",
         "close 1.01004, trusted up to 1.01",
         "none is not a number (limit 1.01)",
     ]

@@ -158,7 +158,7 @@ def test_a_signal_that_came_too_late_to_stop_a_run_ends_the_command(command, tmp
     arguments = [*tiny.arguments("mala"), "-o"] if command == "sample" else ["resume", "--quiet"]
     assert cli.run([*arguments, str(out)]) == 143
     captured = capsys.readouterr()
-    assert captured.err.endswith(f"bnnzoo: SIGTERM: {out} is complete\n")
+    assert captured.err.endswith(f"bnnzoo: SIGTERM came too late to stop the run; {out} is complete\n")
     assert captured.out == ""
 
 

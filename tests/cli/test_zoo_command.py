@@ -149,7 +149,7 @@ def test_interrupting_the_command_ends_the_current_recipe(tmp_path):
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=300)
     assert process.returncode == 143
-    assert errors.endswith("bnnzoo: stopped by SIGTERM: 0 of 2 runs are done; the same command continues\n")
+    assert errors.endswith("bnnzoo: stopped by SIGTERM: 0 of 2 runs are done; run the same command again to continue\n")
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
     assert not list(tmp_path.glob("mdn.nuts*"))

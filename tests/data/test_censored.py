@@ -176,7 +176,7 @@ def test_cells_of_a_censored_target_are_numbers_and_bounds(tmp_path):
     expected = [[2.5, 2.5], [-INF, 0.5], [100, INF], [before, after], [1, 2], [-INF, included], [2, 2]]
     np.testing.assert_array_equal(data.y[:, 0], np.array(expected, np.float32))
     assert (data.task, data.y.shape) == ("regression", (7, 1, 2))
-    assert "target y: 2 below a limit, 1 above a limit, 2 in an interval of 7 cells are censored" in data.notes
+    assert "target y: censored cells: 2 below a limit, 1 above a limit, 2 in an interval (7 cells in all)" in data.notes
 
 
 def test_bounds_without_the_option_are_refused_and_the_option_is_named(tmp_path):

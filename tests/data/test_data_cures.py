@@ -85,7 +85,7 @@ def test_lines_above_the_header_are_skipped_as_the_message_says(tmp_path, above)
 
 def test_row_names_beside_one_column_are_not_a_title(tmp_path):
     path = written(tmp_path, '"a"\n' + rows('"n{i}",{i}.5'))
-    assert "row names (as R's write.table writes them)" in refusal(path)
+    assert "row names (as from R's write.table)" in refusal(path)
 
 
 # ---------------------------------------------------------------------------------------------- separators, encodings
@@ -121,7 +121,7 @@ def test_another_encoding_of_utf8_text_is_questioned(tmp_path):
     )
     assert loaded(path, reading=Reading.from_options(encoding="utf-8"))[1] == ""
     windows = written(tmp_path, ("c,y\n" + rows("€{w},{i}.5")).encode("cp1252"))
-    assert "it may be cp1252" in refusal(windows, reading=Reading.from_options(encoding="latin-1"))
+    assert "if it is cp1252" in refusal(windows, reading=Reading.from_options(encoding="latin-1"))
     assert "c=€r" in loaded(windows, reading=Reading.from_options(encoding="cp1252"))[0].feature_names
 
 

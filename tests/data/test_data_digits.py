@@ -44,9 +44,10 @@ def spec(form: str, numbers: list[int], folder: Path) -> Any:
 def test_different_whole_numbers_stay_different(form, tmp_path):
     message = message_of(load, spec(form, LONG, tmp_path), missing="median")
     assert (
-        f"row 1, column a: {LONG[0]} and another whole number above 2^53 would become equal (and 1 more); " in message
+        f"row 1, column a: {LONG[0]} and another whole number cannot be distinguished in float64 (and 1 more); "
+        in message
     )
-    assert message.endswith("or use --drop a; if its cells are codes, use --categories a")
+    assert message.endswith("or use --drop a; if the cells are categories, use --categories a")
     apart = [2**53, 2**53 + 2, 2**53 + 50, 2**53]
     data = load(spec(form, apart, tmp_path), missing="median")
     np.testing.assert_array_equal(data.x[:4, 0], [0, 2, 50, 0])

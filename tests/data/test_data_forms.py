@@ -136,7 +136,7 @@ REMARKS = "# gauge, provisional\n# stage in feet\nstage\tq\n5s\t14n\n1.10\t25.1\
 def test_remarks_and_units_are_told_with_the_lines_to_skip(tmp_path):
     path = written(tmp_path, REMARKS, "t.tsv")
     assert "the first 2 lines are remarks (#)" in message_of(load, path)
-    assert "leave them out with --skip-rows 1-2,4, and line 4 seems to hold units" in message_of(load, path)
+    assert "leave them out with --skip-rows 1-2,4 (line 4 seems to hold units)" in message_of(load, path)
     lines = message_of(load, path, reading=reading(skip_rows=["1-2"])).splitlines()
     assert len(lines) == 2  # the target cannot be dropped, and has a line of its own
     assert all("if row 1 holds units, leave it out with --skip-rows 1-2,4" in line for line in lines)
@@ -151,8 +151,9 @@ def test_faulty_lines_in_the_middle_are_named_by_number(tmp_path):
         assert "leave that line out with --skip-rows 4" in line
     assert load(second_table, reading=reading(skip_rows=["4"])).num_data == 3
     remark = written(tmp_path, "a,y\n1,2.5\n# changed sensor\n2,3.5\n")
-    assert "header has 2: a remark (#); correct the row, or leave its line out with --skip-rows 3" in message_of(
-        load, remark
+    assert (
+        "header has 2, and the row begins with #, like a remark; correct the row, or leave its line out with "
+        "--skip-rows 3" in message_of(load, remark)
     )
     skipped = reading(skip_rows=["2"])
     third = written(tmp_path, "a,b,y\ncm,cm,EUR\n1,2,2.5\n\n2,3,3.5\n")
@@ -312,7 +313,9 @@ def test_every_fault_of_a_column_is_reported(tmp_path):
 def test_options_in_warnings_name_the_columns(tmp_path):
     path = written(tmp_path, "id,b,c,y\n" + "".join(f"{i},7,8,{i}.5\n" for i in range(30)))
     constant, identifier = caught(load, path)
-    assert constant.endswith("columns b, c: the same in every row, so they say nothing; leave them out with --drop b,c")
+    assert constant.endswith(
+        "columns b, c: the same in every row, so they carry no information; leave them out with --drop b,c"
+    )
     assert identifier.endswith("column id: different in every row, like identifiers; leave it out with --drop id")
     clock = written(tmp_path, "t,y\n" + "".join(f"{i},{i}.5\n" for i in range(30)))
     assert caught(load, clock) == []  # the only input counts time, and is no identifier
@@ -325,5 +328,5 @@ def test_a_stored_table_format_must_be_a_possible_option():
         pd.DataFrame({"a": [1.0, 2], "y": [1.5, 2.5]}), reading=reading(missing_code=["-9"])
     ).signature.to_json()
     assert Signature.from_json(text).reading.missing_code == ("-9",)
-    with pytest.raises((ValueError, UsageError), match="cannot result from options of the table reader"):
+    with pytest.raises((ValueError, UsageError), match="options for reading a table are invalid"):
         Signature.from_json(text.replace('"missing_code"', '"separator": "ab", "missing_code"'))

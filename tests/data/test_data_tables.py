@@ -88,7 +88,7 @@ def test_columns_of_codes_become_categories_on_request(tmp_path):
     """Codes may be whole numbers, digits with leading zeros or mixed text; new rows may have numbers."""
     path = table(tmp_path, "month,zip,code,y", "1,01,1,3.5", "2,1,2,4.5", "10,01,x,5.5", "2,1,3,6.5")
     assert "column code: not a number ('x')" in (message := message_of(load, path))
-    assert message.endswith("use --drop code; if its cells are codes, use --categories code")
+    assert message.endswith("use --drop code; if the cells are categories, use --categories code")
     data = load(path, categories="month,zip,code")
     twice = load(table(tmp_path, "a,y", "1,1.5", "1.0,2.5", "2,3.5", "1.00,4.5", name="a.csv"), categories="a")
     assert twice.feature_names == ("a=1", "a=2")

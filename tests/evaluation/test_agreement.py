@@ -125,5 +125,7 @@ def test_draws_that_no_run_can_store_are_refused(regression):
         with pytest.raises(DamagedError, match="posterior contains numbers that are not finite"):
             check((1, 0), value)
     for value in (-1.0, np.nan):
-        with pytest.raises(DamagedError, match="posterior/likelihood_scale contains impossible numbers"):
+        with pytest.raises(
+            DamagedError, match="posterior/likelihood_scale contains numbers outside the range of the parameter"
+        ):
             check((1, -1), value)

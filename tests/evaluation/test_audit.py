@@ -160,7 +160,7 @@ def test_a_right_run_does_not_drift_and_one_with_the_wrong_width_does(tmp_path, 
     assert narrow.outcome == "drifted"
     assert not narrow.passed
     assert narrow.bias_sd + 3 * narrow.bias_sd_se < 0
-    assert "too narrow" in narrow.verdict
+    assert "too small" in narrow.verdict
     monkeypatch.setattr(audit, "of_run", lambda *args, **more: narrow)
     assert cli.run(["audit", str(path)]) == 0
     out, err = capsys.readouterr()

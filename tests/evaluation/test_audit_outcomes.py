@@ -105,7 +105,7 @@ def test_a_run_passes_only_where_larger_biases_are_excluded():
     assert (passed.outcome, passed.passed) == ("passed", True)
     assert passed.bias_bound < 0.06
     assert passed.detectable == pytest.approx(0.11, abs=0.01)
-    assert "a bias of 11% is detected with 95 % probability" in passed.verdict
+    assert "steps detect a bias of 11% with 95 % probability" in passed.verdict
     for wrong in (decided(error=0.2), decided(values=0.16, error=0.05), decided(pooled=(0.08, 0.02)), decided(units=8)):
         assert wrong.outcome == "undecided"
         assert not wrong.passed
@@ -120,7 +120,7 @@ def test_a_narrow_run_whose_log_posterior_drifts_does_not_pass():
     assert drifted.outcome == "drifted"
     assert not drifted.passed
     assert "the log posterior fell" in drifted.verdict
-    assert "10% ± 5% too narrow" in drifted.verdict
+    assert "the sd of the predictions is 10% ± 5% too small" in drifted.verdict
     assert "outcome" in drifted.record()
     assert "passed" not in drifted.record()
 

@@ -342,7 +342,9 @@ def test_an_estimator_of_numbers(make):
 @quiet
 def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypatch):
     run, x = make("line.nc"), [[0.0]]
-    message = r"sgld are biased, but intervals without calibration rows need exact draws; .* with calibration=\"FILE\""
+    message = (
+        r"sgld are biased, but intervals without calibration rows need exact draws; use calibration=\"FILE\" with rows"
+    )
     biased = make("biased.nc", "sgld")
     with pytest.raises(UsageError, match=message):
         biased.predict_interval(x)
@@ -445,7 +447,7 @@ def test_predict_and_evaluate_take_interval_options(make, tmp_path, capsys, monk
     out, _ = typed("evaluate", run.path, "--interval", "conformal", "--calibration", "more.csv", "--json", "-q")
     assert 0.5 < json.loads(out)["coverage_conformal"] <= 1
     _, err = typed("predict", biased.path, "--data", "new.csv", "--interval", "conformal", code=2)
-    assert "--calibration FILE, or use the run's test rows for this purpose with --calibration test" in err
+    assert "neither to train nor to test, or --calibration test for the run's test rows" in err
     _, err = typed(*predict, "--level", "0.8", code=2)
     assert "level: requires --interval conformal or --interval bayesian" in err
     _, err = typed(*predict, "--interval", "conformal", "--calibration", "missing.csv", code=2)

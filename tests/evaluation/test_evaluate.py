@@ -122,7 +122,7 @@ def test_infinite_predictions_are_warned_about():
     y = np.random.default_rng(0).poisson(np.exp(1 + x[:, 0]))
     options = {"likelihood": "poisson", "warmup": 50, "draws": 20, "chains": 2, "progress": False}
     run = bnnzoo.sample("linear", "nuts", data=(x, y), **options)
-    with pytest.warns(BnnzooWarning, match="the mean of 1 of 2 rows is not finite, the first in row 2"):
+    with pytest.warns(BnnzooWarning, match="the predictive mean is not finite in 1 of 2 rows, first in row 2"):
         frame = run.predict(np.array([[0.0], [1e4]]))
     assert not np.isfinite(frame["mean"][1])
 

@@ -288,8 +288,8 @@ def test_compare_says_whose_evidence_cannot_be_trusted():
 
     (verdict,) = compare.Comparison([compared("a", 1.0, 1.0), compared("b", -2.0, 0.0)], []).words
     assert verdict == (
-        "log p(D) of a is 3 ± 0.28 above log p(D) of b; do not trust this difference: bnnzoo evidence gives the "
-        "reason for b"
+        "log p(D) of a is 3 ± 0.28 above log p(D) of b; do not trust this difference: for the reason, run "
+        "bnnzoo evidence on b"
     )
     (verdict,) = compare.Comparison([compared("a", 1.0, 1.0), compared("b", -2.0, 1.0)], []).words
     assert "trust" not in verdict
@@ -301,7 +301,7 @@ def test_an_infinite_loss_is_not_a_tie():
     (verdict,) = compare.Comparison([], [compare.Difference("a", "b", "nll", worse)]).words
     assert verdict == "b is better than a: nll lower (the other value is infinite)"
     (verdict,) = compare.Comparison([], [compare.Difference("a", "b", "nll", both)]).words
-    assert verdict == "a and b: cannot compare nll"
+    assert verdict == "a and b: cannot compare nll, because a value is not finite"
 
 
 @pytest.mark.filterwarnings("ignore:.*different in every row:bnnzoo.errors.BnnzooWarning")

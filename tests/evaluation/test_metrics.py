@@ -373,5 +373,5 @@ def test_noise_in_place_of_images_of_numbers_is_as_dark_and_as_bright_as_all_of_
 def test_noise_in_the_range_of_rows_that_no_file_has_is_refused():
     none = xr.Dataset({"x": (("row", "feature"), np.zeros((0, 2), np.float32))})
     record = Record(xr.DataTree.from_dict({"/constant_data": none}), None)
-    with pytest.raises(UsageError, match="noise in their range needs the training rows"):
+    with pytest.raises(UsageError, match='ood="noise" needs the training rows'):
         familiarity.of_run(Predictor(record), "noise", np.ones((3, 2), np.float32))

@@ -70,7 +70,7 @@ def test_too_few_constant_or_infinite_draws_have_no_test():
 def test_a_verdict_of_chains_in_different_modes_says_so_and_what_more_chains_would_add():
     verdict = outcome.verdict(GOOD, findings.gate_findings(GOOD))
     assert verdict.startswith("settled in 3 modes: every chain has mixed within itself, but the chains disagree")
-    assert "the Monte Carlo error over chains is 0.4 of the epistemic sd, and would be 0.2 with 16 chains" in verdict
+    assert "the Monte Carlo error over chains is 0.4 times the epistemic sd, and would be 0.2 with 16 chains" in verdict
     answer = findings.answer_converged(GOOD, findings.gate_findings(GOOD))
     assert answer.outcome == "unsure"
     assert answer.text.startswith("Settled in 3 modes")
@@ -80,7 +80,7 @@ def test_chains_of_a_biased_sampler_in_different_modes_say_that_it_is_biased():
     biased = GOOD | {"exactness": "biased", "variance_ratio": 1.05}
     verdict = outcome.verdict(biased, findings.gate_findings(biased))
     assert verdict.startswith("settled in 3 modes: ")
-    assert "; the draws follow the distribution of a biased sampler: from its step size" in verdict
+    assert "; the draws follow the distribution of a biased sampler: the variance of the draws" in verdict
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,17 @@ def test_chains_of_a_biased_sampler_in_different_modes_say_that_it_is_biased():
         ),
         (
             {"within_ess": 20.0, "still_chains": 1},
-            "stuck chains (no move in half of the draws) 1, trusted up to 0; use a smaller step size, or a longer "
-            "--warmup; the chains need about 5 times",
+            "number of stuck chains (no move in half of the draws) 1, trusted up to 0; use a smaller step size, or a "
+            "longer --warmup; the chains need about 5 times",
         ),
         ({"modes": 1}, "the chains must run longer (--draws, --warmup); R-hat of predictive means 1.8, trusted"),
-        ({"ebfmi": 0.1}, "E-BFMI 0.1, at least 0.3; the energy mixes slowly"),
-        ({"still_chains": 1}, "stuck chains"),
+        ({"ebfmi": 0.1}, "E-BFMI 0.1, must be at least 0.3; the energy mixes slowly"),
+        ({"still_chains": 1}, "number of stuck chains"),
         ({"diverging": 0.2}, "fraction of divergent steps"),
-        ({"unmoving": 1, "unmoving_of": "likelihood_scale"}, "sampled parameters that never move (likelihood_scale)"),
+        (
+            {"unmoving": 1, "unmoving_of": "likelihood_scale"},
+            "number of sampled parameters that never move (likelihood_scale)",
+        ),
     ],
 )
 def test_other_chains_have_not_settled(change, need):

@@ -186,7 +186,7 @@ def test_a_kill_a_cancelled_sweep_and_the_same_command_again(tmp_path):
         out, errors = process.communicate(timeout=300)
     assert process.returncode == 143, errors
     assert "linear.random-walk,seed=0: killed by SIGKILL; continuing from its last checkpoint" in errors
-    assert errors.endswith("bnnzoo: stopped by SIGTERM: 1 of 2 runs are done; the same command continues\n")
+    assert errors.endswith("bnnzoo: stopped by SIGTERM: 1 of 2 runs are done; run the same command again to continue\n")
     assert out == ""
     assert first.exists()
     requests = [resolve(None, None, [read_layer(run.with_name(f"{run.name}.yaml"))]) for run in (first, second)]
@@ -376,7 +376,7 @@ def test_an_exception_of_a_plugin_fails_one_run(tmp_path, monkeypatch):
 def test_a_machine_with_another_zoo_is_refused(tmp_path):
     job = Job("one", tiny.recipe("random-walk"), tmp_path / "one.nc", tmp_path, False, (("bnnzoo", "0.0"), ("x", "1")))
     with pytest.raises(
-        UsageError, match=r"one: this machine has other versions: bnnzoo is .*, expected 0\.0, x is absent"
+        UsageError, match=r"one: this machine has other package versions: bnnzoo is .*, expected 0\.0, x is absent"
     ):
         child._run(job)
 

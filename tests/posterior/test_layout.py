@@ -73,7 +73,7 @@ def test_names_of_any_tree():
             {"likelihood_scale": jnp.zeros(2)},
             "likelihood_scale is the name of a parameter of the network and of another parameter",
         ),
-        ({"a/b": jnp.zeros(2)}, "a parameter has the name 'a/b', but a name must have visible letters"),
+        ({"a/b": jnp.zeros(2)}, "a parameter has the name 'a/b', but a name must be printable"),
         ({".a": jnp.zeros(2)}, "has the name '.a'"),
         ({"a\nb": jnp.zeros(2)}, r"has the name 'a\\nb'"),
         ({"a" * 181: jnp.zeros(2)}, "a parameter has a name of 181 letters, but at most 180 are allowed"),

@@ -118,7 +118,7 @@ def test_a_note_states_the_scale_in_other_units(units, tmp_path, capsys):
         assert "noise_scale       0.3\n" in captured.out
     else:
         assert (
-            f"a multiple of the target's standard deviation, which gives {0.3 * sd:.4g}; for 0.3 in the data's"
+            f"a multiple of the target's standard deviation ({0.3 * sd:.4g} in the data's units); if 0.3 is in the"
             in captured.err
         )
         assert "use --units data" in captured.err

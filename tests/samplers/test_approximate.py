@@ -698,7 +698,7 @@ def test_swag_has_its_covariance():
 
 
 def test_swag_says_when_its_warm_up_was_too_short(tmp_path):
-    with pytest.warns(BnnzooWarning, match=r"number of snapshots 1, at least 20; use at least warmup=400"):
+    with pytest.warns(BnnzooWarning, match=r"number of snapshots 1, must be at least 20; use at least warmup=400"):
         run = entrances.run_recipe(
             tiny.recipe("swag", warmup=20, **{"sampler.rank": 20, "sampler.interval": 10}), out=tmp_path / "run.nc"
         )

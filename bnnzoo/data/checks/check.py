@@ -59,8 +59,8 @@ def check_column_names(names: Sequence[str], where: str, checked: Iterable[str] 
             other_names = ",".join(name for name in names if name)
             raise UsageError(
                 f"{where}: column {number} has no name in the header; name it, or leave it out with "
-                f"{setting('columns', other_names)} (if it is the row index of pandas, write the file with "
-                "to_csv(..., index=False))"
+                f"{setting('columns', other_names)}; if it is the row index of pandas, write the file with "
+                "to_csv(..., index=False)"
             )
         if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in name):
             raise UsageError(f"{where}: the name of column {number} contains a control character ({name!r}); rename it")
@@ -95,7 +95,7 @@ def finite_float32(values: NDArray[Any], where: str, columns: Sequence[str] = ()
     elif np.isinf(value):
         problem = f"not finite ({value})"
     else:
-        problem = f"{value!r} is infinite in float32"
+        problem = f"{value!r} is too large for float32"
     remedy = "rescale the column" if np.isfinite(value) else "fill it in, or drop the row"
     raise UsageError(f"{place}: {problem}{and_more(num_others)}; {remedy}")
 
@@ -135,7 +135,7 @@ def merged_positions(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
 
 def lost_digits(number: Any) -> str:
     """Return the text of the problem with a number at a position that `merged_positions` returns."""
-    return f"{number} and another whole number above 2^53 would become equal"
+    return f"{number} and another whole number cannot be distinguished in float64"
 
 
 def refuse_merged(values: NDArray[Any], where: str, columns: Sequence[str] = ()) -> None:
@@ -167,9 +167,8 @@ def refuse_coarse(values: NDArray[Any], where: str) -> None:
     refuse_merged(values, where)
     if is_coarse(values):
         raise UsageError(
-            f"{where}: float32 cannot represent these numbers: they are near {np.mean(values):.6g} with sd "
-            f"{np.std(values.astype(np.float64)):.3g}, and too many of their digits would be lost; subtract a "
-            "constant, or rescale them"
+            f"{where}: float32 cannot represent these numbers (mean {np.mean(values):.6g}, sd "
+            f"{np.std(values.astype(np.float64)):.3g}) precisely enough; subtract a constant from them, or rescale them"
         )
 
 

@@ -57,11 +57,13 @@ def doubts_of_inputs(cells: Sequence[Cells]) -> list[str]:
                 names_by_kind["identifier"].append(column.name)
     doubts = []
     for kind, pattern in (
-        ("constant", "the same in every row, so {} nothing"),
+        ("constant", "the same in every row, so {} no information"),
         ("identifier", "different in every row, like identifiers"),
     ):
         if names := names_by_kind[kind]:
-            noun, clause, pronoun = ("column", "it says", "it") if len(names) == 1 else ("columns", "they say", "them")
+            noun, clause, pronoun = (
+                ("column", "it carries", "it") if len(names) == 1 else ("columns", "they carry", "them")
+            )
             remedy = with_names("[[drop=NAME]]", names)
             doubts.append(f"{noun} {list_names(names)}: {pattern.format(clause)}; leave {pronoun} out with {remedy}")
     return doubts
@@ -126,8 +128,8 @@ def doubts_of_text(
     if len(columns_with_own_name) > 1 and 2 * len(columns_with_own_name) >= len(cells):
         doubts.append(
             f"the cells of several columns contain the column names ({list_names(columns_with_own_name)}): the "
-            "header is repeated, "
-            "or the first line is not the header; remove the line, or put a header above it"
+            "header is repeated, or the first line is not the header; remove the repeated header, or put a header "
+            "above the first line"
         )
     return doubts
 

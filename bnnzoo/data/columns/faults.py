@@ -148,10 +148,10 @@ class Faults:
         elif not self.trained and 0 < len(codes) <= MAX_MISSING_CODES and all(fault.codes for fault in faults):
             prefix = "" if len(columns) > 1 else f"{columns[0]}="
             options = " ".join(setting("missing_code", prefix + code) for code in codes)
-            cells = "it stands for a missing cell" if len(codes) == 1 else "such cells are missing"
+            cells = "it stands for a missing cell" if len(codes) == 1 else "these texts stand for missing cells"
             remedy += f"; if {cells}, use {options}"
         if any(fault.coded for fault in faults) and self.inputs.issuperset(columns):
-            remedy += "; if its cells are codes, use [[categories=NAME]]"
+            remedy += "; if the cells are categories, use [[categories=NAME]]"
         if not option:
             remedy += self._option_of_remark(faults)
         if len(columns) > 1:

@@ -88,7 +88,7 @@ class Reading:
         except UsageError:
             is_valid = False
         if not is_valid:
-            raise ValueError("it cannot result from options of the table reader")
+            raise ValueError("its options for reading a table are invalid")
 
     @property
     def text_options(self) -> Reading:
@@ -111,7 +111,8 @@ class Reading:
                 raise UsageError(f"{where}: missing_code {code!r}: no column named {name}; {did_you_mean(name, names)}")
             if not (value if equals else code).strip():
                 raise UsageError(
-                    f"{where}: missing_code {code!r}: no code follows the = sign; empty cells always count as missing"
+                    f"{where}: missing_code {code!r}: the code is empty; remove it, because empty cells always count "
+                    "as missing"
                 )
 
     def codes_of(self, name: str) -> tuple[str, ...]:

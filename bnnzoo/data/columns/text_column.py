@@ -274,7 +274,7 @@ def refuse_merged(name: str, integers: NDArray[Any], faults: Faults) -> None:
     """Report a fault if conversion to float64 would make different whole numbers equal."""
     rows = merged_positions(integers)
     if rows.size:
-        description = "of whole numbers above 2^53, some of which would become equal"
+        description = "of whole numbers that cannot all be distinguished in float64"
         remedy = "subtract a constant, write text (id123), or use [[drop=NAME]]"
         remedy = "round them to what float64 can represent" if faults.trained else remedy
         faults.add(

@@ -271,7 +271,7 @@ def check_exposure(column: Cells, faults: Faults, *, missing: str) -> None:
     is_missing = column.is_missing & ~faults.recorded_rows(column.name, len(column.numbers))
     if missing and is_missing.any():
         row, count = int(np.argmax(is_missing)), int(is_missing.sum())
-        problem = "an exposure is missing, and is never filled in"
+        problem = "an exposure is missing; missing exposures are not filled in"
         faults.add(column.name, Fault("with missing exposures", problem, missing, row + 1, count))
 
 
@@ -292,7 +292,7 @@ def check_cells(cells: Sequence[Cells], faults: Faults, *, missing: str = "", em
             value, raw = float(column.numbers[row]), faults.table.cell_text(row, column.name).strip()
             large = np.isfinite(value) or any(digit in raw for digit in "0123456789")
             value_text = repr(value) if np.isfinite(value) else quoted(raw)
-            problem = f"{value_text} is infinite in float32" if large else f"not finite ({value})"
+            problem = f"{value_text} is too large for float32" if large else f"not finite ({value})"
             remedy = "rescale the column" if large else "correct it, or leave the cell empty"
             faults.add(column.name, Fault("with infinite numbers", problem, remedy, row + 1, int(infinite.sum())))
         # A cell with a recorded fault is nan too. It is not reported again.

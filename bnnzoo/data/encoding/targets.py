@@ -20,7 +20,7 @@ from bnnzoo.finding import setting
 
 MOST_INFERRED_CLASSES = 20
 _FEWEST_ROWS = 30
-"""Minimal number of rows for the warning that most classes have only one row."""
+"""Minimal number of rows for the warning that there are fewer than two rows per class."""
 MOST_CLASSES = 1000
 _LARGEST_LABEL = 2**53
 """Beyond this number, float64 cannot distinguish adjacent whole numbers."""
@@ -116,7 +116,7 @@ def _note_of_bounds(cells: Sequence[Cells]) -> str:
         num_between = int(np.sum(low < high)) - num_below - num_above
         counts = [(num_below, "below a limit"), (num_above, "above a limit"), (num_between, "in an interval")]
         count_text = ", ".join(f"{count} {where}" for count, where in counts if count) or "none"
-        parts.append(f"target {column.name}: {count_text} of {len(bounds)} cells are censored")
+        parts.append(f"target {column.name}: censored cells: {count_text} ({len(bounds)} cells in all)")
     return "; ".join(parts)
 
 
@@ -136,8 +136,8 @@ def _labels(target: Cells, where: str) -> tuple[Int[np.ndarray, " row"], tuple[s
     if target.kind == "text":
         if len(target.levels) > MOST_LEVELS:
             raise UsageError(
-                f"{where}: column {target.name}: the target is text with {len(target.levels)} categories, more "
-                f"than {MOST_LEVELS} classes; name the target with [[target]]"
+                f"{where}: column {target.name}: text with {len(target.levels)} categories cannot be the target (at "
+                f"most {MOST_LEVELS} classes); name another [[target]]"
             )
         names, codes = target.levels, target.numbers.astype(np.int32)
         _check_several(names, where, target.name)
@@ -207,12 +207,13 @@ def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[
     _check_several(names, where, column)
     if len(names) > MOST_CLASSES:
         raise UsageError(
-            f"{_place(where, None, column)}: {len(names)} labels, too many for classes; use [[task=regression]]"
+            f"{_place(where, None, column)}: {len(names)} labels, but at most {MOST_CLASSES} classes are supported; "
+            "use [[task=regression]]"
         )
     if 2 * len(names) > len(y) >= _FEWEST_ROWS:
         warnings.warn(
-            f"{_place(where, None, column)}: {len(names)} classes in {len(y)} rows, so most classes "
-            "have a single row, from which nothing can be learned; model another target, or join classes",
+            f"{_place(where, None, column)}: {len(names)} classes in {len(y)} rows: with fewer than two rows per "
+            "class, little can be learned; model another target, or join classes",
             BnnzooWarning,
             stacklevel=3,
         )

@@ -168,8 +168,8 @@ class DelimitedTable(AbstractTable):
         num_rows = len(self._starts) - 2
         if len(columns) != num_rows:
             raise UsageError(
-                f"{self.where}: the file has {num_rows} or {len(columns)} rows, because its line ends are "
-                "mixed; save it with one kind of line end"
+                f"{self.where}: its line ends are mixed, so it could have {num_rows} or {len(columns)} rows; save it "
+                "with one kind of line end"
             )
         return columns
 
@@ -202,7 +202,7 @@ class DelimitedTable(AbstractTable):
         skip_advice = f", or leave its line out with {option}" if option else ""
         if not cells:
             raise UsageError(f"{self.where}: row {row + 1}: the line is empty; remove it{skip_advice}")
-        remark = ": a remark (#)" if cells[0].startswith("#") else ""
+        remark = ", and the row begins with #, like a remark" if cells[0].startswith("#") else ""
         raise UsageError(
             f"{self.where}: row {row + 1}: {len(cells)} fields, but the header has {self._num_fields}{remark}; "
             f"correct the row{skip_advice}"

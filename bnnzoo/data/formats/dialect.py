@@ -64,14 +64,14 @@ def detect_dialect(
     if requested.decimal == "," and not requested.separator and separator == "," and not _has_commas(lines):
         warnings.warn(
             f"{where}: [[decimal=,]] has no effect: commas separate the columns, and no cell has a decimal "
-            "comma; if another character separates them, name it with [[separator]]",
+            "comma; if another character separates the columns, name it with [[separator]]",
             BnnzooWarning,
             stacklevel=5,
         )
     if not requested.decimal and (cell := _thousands_in(lines, separator, decimal)):
         warnings.warn(
-            f"{where}: {cell} is read as {float(cell):g}, and similar cells likewise; in a file with "
-            "semicolons the point may separate thousands; if it does, write such numbers without it"
+            f"{where}: {cell} is read as {float(cell):g}, but in a file with semicolons the point may separate "
+            "thousands; if it separates thousands, write the numbers without it"
             + ("; if it is the decimal mark, use [[decimal=.]]" if has_options else ""),
             BnnzooWarning,
             stacklevel=5,

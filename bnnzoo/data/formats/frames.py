@@ -76,7 +76,7 @@ def with_exposure(x: Any, values: ArrayLike) -> Any:
         table = rows.reshape(len(rows), -1)
         frame = pd.DataFrame(table, columns=pd.Index([f"x{i}" for i in range(table.shape[1])]))
     if EXPOSURE in frame:
-        raise UsageError(f"exposure: x has a column of that name already; use exposure='{EXPOSURE}' to use this column")
+        raise UsageError(f"exposure: x already has a column {EXPOSURE}; use exposure='{EXPOSURE}' to use this column")
     frame[EXPOSURE] = numbers
     return frame
 

@@ -60,7 +60,9 @@ def read_header(text: DelimitedText, start: int) -> tuple[tuple[str, ...], int]:
         remedy = ", and the rows contain spaces; if spaces separate columns, use [[separator=space]]"
         raise _one_column(text, names[0], remedy)
     if len(names) == 1 and (mark := unusual_separator(names[0], text.raw[end:].partition(b"\n")[0])):
-        remedy = f", and the first row has {mark} as often; if it separates columns, use {setting('separator', mark)}"
+        remedy = (
+            f", and {mark} occurs as often in the first row; if it separates columns, use {setting('separator', mark)}"
+        )
         raise _one_column(text, names[0], remedy)
     return names, end
 
@@ -95,7 +97,7 @@ def _check_remarks(text: DelimitedText, names: Sequence[str], start: int) -> Non
     skipped, units = list(range(first_remark, first_remark + count)), ""
     if len(rows) > 1 and are_units(rows[0], rows[1]):
         skipped.append(first_remark + count + 1)
-        units = f", and line {first_remark + count + 1} seems to hold units"
+        units = f" (line {first_remark + count + 1} seems to hold units)"
     problem = "the first line is a remark" if count == 1 else f"the first {count} lines are remarks (#)"
     pronoun = "it" if count == 1 else "them"
     remedy = f"leave {pronoun} out with {text.skip_option(skipped)}{units}" if text.has_options else f"remove {pronoun}"
@@ -144,9 +146,10 @@ def check_names(names: Sequence[str], first_row: Sequence[str], where: str) -> N
             if name in numbers and (not name.isdecimal() or is_number_cell(cell))
         ]
         if data or len(numbers) == len(names):
+            number = (data or numbers)[0]
             raise UsageError(
-                f"{where}: no header line: the first line holds numbers ({(data or numbers)[0]}); put a line of column "
-                "names above it; if that is the name of a column, let it begin with a letter"
+                f"{where}: no header line: the first line holds numbers ({number}); put a line of column names above "
+                f"it; if {number} is the name of a column, let the name begin with a letter"
             )
 
 
@@ -173,7 +176,9 @@ def remedy_for_extra_field(cells: Sequence[str], delimiter: str, decimal: str, *
     if any(cell.strip().startswith("'") for cell in cells):
         return "if cells are quoted with ', quote them with \" instead"
     drop = ", and leave that column out with [[drop]]" if has_options else ""
-    names = "if they begin with row names (as R's write.table writes them), add a name for these at the start of the "
+    names = (
+        "if the rows begin with row names (as from R's write.table), add a column name for them at the start of the "
+    )
     names += f"header{drop}"
     commas = "if numbers have decimal commas, separate the columns with semicolons" if delimiter == "," else ""
     both = (commas, names) if decimal == "," else (names, commas)

@@ -121,8 +121,9 @@ def _read_idx(folder: Path, stem: str, kind: str, num_dims_allowed: tuple[int, .
                 )
             num_dims = magic[3]
             if num_dims not in num_dims_allowed:
+                allowed = " or ".join(map(str, num_dims_allowed))
                 raise UsageError(
-                    f"{path}: must have {num_dims_allowed[0]} dimensions (got {num_dims}); is it the right file?"
+                    f"{path}: must have {allowed} dimensions (got {num_dims}); check that it is the right file"
                 )
             header = file.read(4 * num_dims)
             if len(header) < 4 * num_dims:
@@ -139,6 +140,6 @@ def _read_idx(folder: Path, stem: str, kind: str, num_dims_allowed: tuple[int, .
     except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
         raise UsageError(f"{path}: unreadable or damaged ({error}); {damaged}") from error
     if len(content) != expected:
-        problem = "ends early" if len(content) < expected else "has bytes left over"
+        problem = "ends early" if len(content) < expected else "is too long"
         raise UsageError(f"{path}: {problem}: its header gives the shape {list(shape)}, {expected} bytes; {damaged}")
     return np.frombuffer(content, dtype=np.uint8).reshape(shape)

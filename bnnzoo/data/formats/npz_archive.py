@@ -81,5 +81,6 @@ def _check_sizes(archive: Any, size: int, where: str) -> None:
     unpacked = sum(member.file_size for member in members)
     if unpacked > _MOST_SHRINKS * size + _ALWAYS_FITS:
         raise UsageError(
-            f"{where}: its {size} bytes unpack to {unpacked} bytes; save it with np.savez, which does not compress"
+            f"{where}: compressed too strongly to be read safely: its {size} bytes unpack to {unpacked} bytes; save it "
+            "with np.savez, which does not compress"
         )

@@ -136,7 +136,7 @@ def _as_utf8(raw: bytes, encoding: str, where: str) -> bytes:
     if codec == "iso8859-1" and (byte := re.search(rb"[\x80-\x9f]", raw)) and not _is_utf8(raw):
         raise UsageError(
             f"{where}: {_line_place(raw, byte.start())}: not {encoding} text (byte 0x{byte[0].hex()} is no letter); "
-            "it may be cp1252, the encoding of Western Windows"
+            "if it is cp1252, the encoding of Western Windows, use [[encoding=cp1252]]"
         )
     if not codec.startswith("utf") and not raw.isascii() and _is_utf8(raw):
         letter = next(letter for letter in raw.decode("utf-8") if not letter.isascii())

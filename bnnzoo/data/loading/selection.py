@@ -100,8 +100,8 @@ def _check_exposure_column(
     check_known([exposure], table)
     if task in ("density", "classification"):
         raise UsageError(
-            f"{table.where}: {setting('exposure', exposure)} is for counts, and {setting('task', task)} has "
-            "none; remove one of them"
+            f"{table.where}: {setting('exposure', exposure)} is for counts, but {setting('task', task)} has no "
+            "counts; remove one of the two options"
         )
     for names, role in ((target, "the target"), (drop, "dropped")):
         if exposure in names:

@@ -61,7 +61,7 @@ def source_of(spec: Spec, reading: Reading = PLAIN, signature: Signature | None 
         where = spec if isinstance(spec, str | Path) else "data"
         raise UsageError(
             f"{where}: [[separator]], [[decimal]], [[skip_rows]] and [[encoding]] are for text files "
-            f"({' '.join(DELIMITERS)})"
+            f"({' '.join(DELIMITERS)}); remove them"
         )
     if path is not None:
         return IdxFolder(path) if path.is_dir() else READERS[path.suffix.lower()](path)
@@ -90,7 +90,7 @@ def _as_path(spec: str | Path) -> Path | None:
     text = os.path.expanduser(spec)
     path = Path(text)
     if not str(spec):
-        raise UsageError("data: the name is empty; give a registered name or a path")
+        raise UsageError("data: the name is empty; give the name of a data set (bnnzoo list datasets) or a path")
     has_separator = any(separator in text for separator in (os.sep, os.altsep) if separator)
     is_known_suffix = path.suffix.lower() in READERS
     if not os.path.lexists(text):

@@ -174,8 +174,8 @@ def _new_rows(
     features = [column.name for column in encoding.columns]
     if encoding.exposure and encoding.exposure not in table.names:
         raise UsageError(
-            f"{table.where}: no column named {encoding.exposure}, the exposure of the training rows; add it (1 "
-            "in every row gives rates per unit)"
+            f"{table.where}: no column named {encoding.exposure}, the exposure of the training rows; add it, for "
+            "example with 1 in every row to predict rates per unit of exposure"
         )
     check_known([*features, *targets], table)
     check_column_names(table.names, table.where, [*features, *targets])
@@ -280,7 +280,9 @@ def _encoding_notes(encoding: Encoding) -> list[str]:
             notes.append(f"column {column.name}: times of day, in hours")
         if column.kind == "number" and column.origin:
             origin = f"{column.origin:.17g}"
-            notes.append(f"column {column.name}: counted from {origin}, because float32 cannot represent its numbers")
+            notes.append(
+                f"column {column.name}: {origin} is subtracted, because float32 would lose digits of its numbers"
+            )
     return notes
 
 

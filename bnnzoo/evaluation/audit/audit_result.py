@@ -110,8 +110,8 @@ class Audit:
         """Return the verdict, in which settings are still written as `[[name=value]]`."""
         width = ""
         if np.isfinite(self.bias_sd_se):
-            side = "wide" if self.bias_sd > 0 else "narrow"
-            width = f"; the predictions are {abs(self.bias_sd):.0%} ± {self.bias_sd_se:.0%} too {side}"
+            side = "large" if self.bias_sd > 0 else "small"
+            width = f"; the sd of the predictions is {abs(self.bias_sd):.0%} ± {self.bias_sd_se:.0%} too {side}"
         p = f"p = {self.p:.1g}" if self.p > _LEAST_P else f"p < {_LEAST_P:g}"
         if self.outcome == "drifted":
             way = "fell" if self.score < 0 else "rose"
@@ -121,13 +121,12 @@ class Audit:
                 "drifted: the draws are not from the posterior: on exact chains that start at the draws, "
                 f"{self.drifted} {way} ({p}){width}"
             )
-        power = f"a bias of {self.detectable:.0%} is detected with 95 % probability"
         if self.outcome == "passed":
             return (
                 f"passed: no bias of a mean or an sd exceeds {self.bias_bound:.0%} of the sd (limit "
                 f"{self.tolerance:.0%}), and the bias of the sd of all predictions is at most "
-                f"{self.bias_sd_bound:.0%} (limit "
-                f"{self.tolerance / 2:.0%}); {power}, by {self.chains} exact chains of {self.steps} steps{width}"
+                f"{self.bias_sd_bound:.0%} (limit {self.tolerance / 2:.0%}); {self.chains} exact chains of "
+                f"{self.steps} steps detect a bias of {self.detectable:.0%} with 95 % probability{width}"
             )
         if not np.isfinite(self.bias_bound):
             return (
@@ -136,8 +135,8 @@ class Audit:
             )
         if self.remembered > bias.MAX_REMEMBERED:
             return (
-                f"undecided: the exact chains remember at least {self.remembered:.0%} of their starts (limit "
-                f"{bias.MAX_REMEMBERED:.0%}), so some biases may be invisible{width}; "
+                f"undecided: the exact chains still depend on their starts (at least {self.remembered:.0%} of a "
+                f"starting value remains, limit {bias.MAX_REMEMBERED:.0%}), so some biases may be undetected{width}; "
                 f"{_REMEDIES['chains']}"
             )
         bound, limit, quantity = self.bias_bound, self.tolerance, self.bias_bound_of
@@ -145,7 +144,7 @@ class Audit:
             bound, limit, quantity = self.bias_sd_bound, limit / 2, "the sd of all predictions"
         return (
             f"undecided: a bias of {bound:.0%} of an sd cannot be excluded (limit {limit:.0%}) for {quantity}; "
-            f"{power}{width}; {_REMEDIES[self.limited_by]}"
+            f"a bias of {self.detectable:.0%} is detected with 95 % probability{width}; {_REMEDIES[self.limited_by]}"
         )
 
     def record(self) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def check_finite(draws: Float[np.ndarray, "some dim"], posterior: Predicting | N
                 block.name in own_parameters
                 and np.isnan(own_parameters[block.name].unconstrained(draws[:, block.start : block.stop])).any()
             ):
-                raise _damaged(path, f"posterior/{block.name}", "contains impossible numbers")
+                raise _damaged(path, f"posterior/{block.name}", "contains numbers outside the range of the parameter")
 
 
 def _rows(tree: xr.DataTree, path: Path | None, signature: Signature) -> Mapping[str, tuple[int, ...]]:

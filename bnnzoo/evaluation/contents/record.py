@@ -201,7 +201,9 @@ class Record:
         if not weights.size:
             return None
         if weights.shape != self.shape[:1] or not (weights >= 0).all() or abs(weights.sum() - 1) > 1e-3:
-            raise DamagedError(f"{self.name}: damaged: the attribute chain_weights must be weights of the chains")
+            raise DamagedError(
+                f"{self.name}: damaged: the attribute chain_weights must have one weight per chain, with the sum 1"
+            )
         return weights / weights.sum()
 
     @functools.cached_property

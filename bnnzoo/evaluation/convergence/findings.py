@@ -45,9 +45,11 @@ _DENIED = {
 }
 _EXACTNESS = {
     "biased": (
-        "the sampler is biased: its draws are not from the posterior, and no number here measures the difference"
+        "the sampler is biased: its draws are not from the posterior, and no diagnostic here measures the difference"
     ),
-    "approximate": "the draws are from an approximation of the posterior, and no number here measures the difference",
+    "approximate": (
+        "the draws are from an approximation of the posterior, and no diagnostic here measures the difference"
+    ),
 }
 
 
@@ -132,7 +134,7 @@ def _gate_checks(
     combination = (
         f"R-hat of a linear combination of the tested quantities (mostly {diagnosis.get('rhat_combination_of')})"
     )
-    unmoving = f"sampled parameters that never move ({diagnosis.get('unmoving_of')})"
+    unmoving = f"number of sampled parameters that never move ({diagnosis.get('unmoving_of')})"
     stuck_advice = f"use a smaller step size, a longer {setting('warmup')}, or another sampler such as nuts"
     convergence = {
         "rhat": (f"R-hat of {diagnosis['rhat_of']}", limits.rhat, agree),
@@ -146,10 +148,10 @@ def _gate_checks(
         "ebfmi": ("E-BFMI", limits.ebfmi, "the energy mixes slowly: reparametrise the model"),
     }
     validity = {
-        "still_chains": ("stuck chains (no move in half of the draws)", 0, smaller_step),
+        "still_chains": ("number of stuck chains (no move in half of the draws)", 0, smaller_step),
         "remoteness": ("distance of predictions from the data in sds of the target", limits.implausible, smaller_step),
         "deficit": (
-            "shortfall of the log density per training row against a constant prediction, in nats",
+            "amount by which the log density per training row is below that of a constant prediction, in nats,",
             limits.implausible,
             smaller_step,
         ),
@@ -282,7 +284,7 @@ def combine_answers(answers: Sequence[Answer]) -> tuple[str, str]:
     if denied:
         return "no", f"Do not trust this run yet: it {_join_words(denied)}."
     if unsure_questions := [answer.question for answer in answers if answer.outcome == "unsure"]:
-        return "unsure", f"No problem was found, but not everything could be tested: {' '.join(unsure_questions)}"
+        return "unsure", f"No problem was found, but these questions are open: {' '.join(unsure_questions)}"
     return "yes", "It ran without problems, has converged, is calibrated, and knows what it does not know."
 
 

@@ -31,8 +31,9 @@ def bias(diagnosis: Mapping[str, Any]) -> str:
         return ""
     error = f" ± {diagnosis['variance_ratio_se']:.1g}" if "variance_ratio_se" in diagnosis else ""
     return (
-        "from its step size, curvature and gradient noise, the variance of an average direction is "
-        f"{diagnosis['variance_ratio']:.3g}{error} times the variance of the posterior"
+        "the variance of the draws in an average direction is "
+        f"{diagnosis['variance_ratio']:.3g}{error} times the posterior variance, as estimated from step size, "
+        "curvature and gradient noise"
     )
 
 
@@ -87,8 +88,8 @@ def describe_modes(diagnosis: Mapping[str, Any]) -> str:
     error = (diagnosis["between_share"] / chains) ** 0.5
     return (
         f"{modes} modes: every chain has mixed within itself, but the chains disagree; predictions are a mixture over "
-        "the modes, whose relative weights the draws do not determine; the Monte Carlo error over chains is "
-        f"{error:.2g} of the epistemic sd, and would be {error / 2:.2g} with {4 * chains} chains"
+        "the modes, but the draws do not determine the weights of the modes; the Monte Carlo error over chains is "
+        f"{error:.2g} times the epistemic sd, and would be {error / 2:.2g} with {4 * chains} chains"
     )
 
 

@@ -149,7 +149,9 @@ def of_acceptance(
     accepted = tries.shape[1] / tries.sum(1)
     variances = (1 - accepted) / tries.shape[1]
     value = float(np.mean(log_bound[:, -1].astype(np.float64) + np.log(accepted)))
-    meaning = f"the log of the bound k times the accepted fraction of {int(tries.sum())} proposals"
+    meaning = (
+        f"the log of k times the accepted fraction of {int(tries.sum())} proposals, where k is the bound of the sampler"
+    )
     return Evidence(value + log_unit, math.sqrt(variances.sum()) / len(tries), "rejection", meaning)
 
 
@@ -186,15 +188,15 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
     record = predictor.record
     best_chain = int(np.argmax(log_evidence))
     gaussian = log_evidence[best_chain] + _units(record)
-    description = f"the integral of the Gaussian at the best of {len(log_evidence)} modes"
+    description = f"the integral of the Gaussian approximation at the best of {len(log_evidence)} modes"
     if record.attributes.get("regime_ok") == 0:
         meaning = f"{description}; the run has not converged to a mode: do not trust it"
         return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
     weights = _log_weights(predictor)
     if weights is None:
         meaning = (
-            f"{description}; its error is unknown, because its draws cannot be weighted: do not trust it; use "
-            "importance"
+            f"{description}; the error is unknown, because the draws cannot be weighted: do not trust it; use the "
+            "sampler importance"
         )
         return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
     values = weights[best_chain]
@@ -203,7 +205,7 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
     problems = list(filter(None, [weight_tail.problem_of(values), too_large]))
     if problems:
         meaning = (
-            f"{description}; the weights of its {values.size} draws cannot bound its error ({'; '.join(problems)}): do "
+            f"{description}; the weights of the {values.size} draws cannot bound the error ({'; '.join(problems)}): do "
             "not trust it; sample with importance, [[sampler.proposal=laplace]] and more [[draws]]"
         )
         return Evidence(gaussian, math.nan, "Laplace", spell_settings(meaning, spelling()), trusted=False)

@@ -75,7 +75,7 @@ def stepping_stones(powers: Float[np.ndarray, " run"], values: Sequence[Float[np
     meaning = (
         f"the product of the ratios of the marginal likelihoods at neighbouring powers ({len(powers)} powers); the "
         "mean log likelihood cannot be integrated over the powers, because it is too curved between the powers or has "
-        f"no variance at power 0{f'; {problem}: do not trust it, give more powers' if problem else ''}"
+        f"no finite variance at power 0{f'; {problem}: do not trust it, give more powers' if problem else ''}"
     )
     return Evidence(log_ratio_sum, math.sqrt(variance), "stepping stones", meaning, trusted=not problem)
 

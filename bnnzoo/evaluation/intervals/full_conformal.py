@@ -180,7 +180,7 @@ def _check_weights(ready: Ready, log_densities: Float[np.ndarray, "draw candidat
 
 def _refusal(predictor: Predictor, problem: str) -> str:
     record = predictor.record
-    remedy = "give rows with known targets that were used neither to train nor to test with [[calibration=FILE]]"
+    remedy = "use [[calibration=FILE]] with rows that have targets and were used neither to train nor to test"
     if record.has_test_rows and uncensored_rows(record.test_rows()[1]).all():
-        remedy += ", or use the run's test rows for this purpose with [[calibration=test]]"
+        remedy += ", or [[calibration=test]] for the run's test rows"
     return f"conformal intervals without calibration rows: {problem}; {remedy}"

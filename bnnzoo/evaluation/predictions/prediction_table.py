@@ -60,8 +60,8 @@ def _warn_of_infinite_means(means: Float[np.ndarray, "row target"]) -> None:
     rows = np.flatnonzero(~np.isfinite(means).all(1))
     if len(rows):
         warnings.warn(
-            f"predict: the mean of {len(rows)} of {len(means)} rows is not finite, the first in row {rows[0] + 1}; "
-            "check that its inputs are in the units of the training rows",
+            f"predict: the predictive mean is not finite in {len(rows)} of {len(means)} rows, first in row "
+            f"{rows[0] + 1}; check that the inputs are in the units of the training rows",
             BnnzooWarning,
             stacklevel=4,
         )

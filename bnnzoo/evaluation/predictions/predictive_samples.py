@@ -97,7 +97,7 @@ def new_rows(predictor: Predictor, count: int, *, seed: int = 0) -> pd.DataFrame
     """
     if not predictor.is_density:
         raise UsageError(
-            "new rows can be drawn from a density only ([[task=density]]); this run predicts targets from inputs"
+            "draws: new rows can be drawn from a density only ([[task=density]]); this run predicts targets from inputs"
         )
     if not isinstance(count, Integral) or count < 1:
         raise UsageError(f"draws: must be the number of new rows, 1 or more (got {count})")

@@ -81,7 +81,7 @@ def of_run(
         unseen: treatment of categories that the training rows do not contain; an argument of `load_inputs`.
     """
     if isinstance(spec, str) and spec == "noise":
-        predictor.record.require_training_rows("noise in their range")
+        predictor.record.require_training_rows("[[ood=noise]]")
         outside = noise(predictor.record.array("constant_data", "x"), len(inside))
         if predictor.signature.exposure:  # the exposure is no input of the network and must stay positive
             outside[:, -1] = inside[:, -1]
