@@ -169,7 +169,7 @@ class Problem:
     def by_hand(cls, recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSampler) -> Problem:
         """Build the problem of a posterior that was made in Python.
 
-        Only the numbers of steps and the seeds of the recipe are used. Training rows are added if the posterior can
+        The recipe's model, likelihood, prior and data are not used. Training rows are added if the posterior can
         predict.
 
         Raises:
@@ -244,9 +244,10 @@ class Problem:
     def initial_positions(self, *, trained: bool, key: PRNGKeyArray) -> Float[Array, "chain dim"]:
         """Return the position of each chain before training or warm-up.
 
-        If `trained`, it is a newly initialised network, or a point near the mode if a subspace is sampled. Otherwise it
-        is a draw from the prior. There are two exceptions. With `init` "given", it is the user's network, unless a
-        subspace is sampled. For a posterior made in Python, its method `start` returns the position.
+        If `trained` is true, the position is a newly initialised network, or a point near the mode if a subspace is
+        sampled. Otherwise it is a draw from the prior. There are two exceptions. With `init` "given", the position is
+        the user's network, unless a subspace is sampled. For a posterior made in Python, its method `start` returns the
+        position.
         """
         description, chains = self.description, self.recipe.chains
         if self.recipe.init == "given" and description is not None and self.posterior.centre() is None:
@@ -297,7 +298,7 @@ def _positions(
 def _near_centre(
     posterior: AbstractPosterior, centre: Float[Array, " dim"], *, key: PRNGKeyArray
 ) -> Float[Array, " dim"]:
-    """Add noise of one posterior standard deviation to the mode `centre`, only to its coordinates in a subspace."""
+    """Add noise of one posterior standard deviation to the subspace coordinates of the mode `centre`."""
     is_coordinate = jnp.arange(posterior.layout.dim) < posterior.layout.network.dim
     return centre + jnp.where(is_coordinate, jax.random.normal(key, centre.shape, centre.dtype), 0.0)
 

@@ -228,7 +228,7 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
     if not hasattr(log_prob_shape, "shape"):
         raise UsageError(f"{name}: log_prob must return one number for one row (got a {type(log_prob_shape).__name__})")
     if log_prob_shape.shape != ():
-        # With a mean over the targets instead of their sum, the posterior would be wrong.
+        # Without this check, a mean over rows would also be a mean over targets, and the posterior would be wrong.
         raise UsageError(
             f"{name}: log_prob must return one number for one row (got shape {log_prob_shape.shape}); end the "
             "distribution of several targets with .to_event(1)"

@@ -1,4 +1,4 @@
-"""Check of the network of a model, which can come from a plugin, before programs are compiled."""
+"""Check of a model's network before programs are compiled. The model can come from a plugin."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ class _Split(NamedTuple):
 class Ard(AbstractPrior):
     """N(0, s_i^2) for the weights of input i, with s_i integrated out; other parameters have the prior `fan-in`.
 
-    Automatic relevance determination (Neal 1996, Bayesian Learning for Neural Networks, section 4.3) with an inverse
-    gamma hyperprior: s_i^2 = input_scale^2 * df / chi2(df). The weights of one input then have a multivariate Student-t
+    Automatic relevance determination with an inverse gamma hyperprior, s_i^2 = input_scale^2 * df / chi2(df). Neal
+    1996, Bayesian Learning for Neural Networks, section 4.3. The weights of one input have a multivariate Student-t
     distribution. The weights of most inputs are about as large as `input_scale`, and the weights of a relevant input
     can be many times as large. The scales s_i are not sampled, so the posterior has no narrow funnel. The weights of
     the inputs are the first matrix of the network. Other weights have the prior N(0, scale^2 / fan_in), and biases have

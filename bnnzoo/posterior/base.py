@@ -35,7 +35,8 @@ class AbstractPosterior(eqx.Module):
     """
 
     has_outputs: ClassVar[bool] = False
-    """Whether the likelihood depends on a network's outputs. Then `outputs` and `likelihood_at` can be called."""
+    """Whether the likelihood depends on a network's outputs. If it does, `outputs` and `likelihood_at` can be called.
+    """
 
     data: eqx.AbstractVar[Any]
     likelihood_power: eqx.AbstractVar[Number]

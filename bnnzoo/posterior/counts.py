@@ -24,7 +24,7 @@ from bnnzoo.posterior.hyperparameter import Number, as_number
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter, Poisson, half_normal
 
 _LEAST_DISPERSION = 1e-30
-"""Smallest dispersion that is used, so that 1 / dispersion does not overflow. There the distribution is Poisson."""
+"""Smallest dispersion that is used, so that 1 / dispersion does not overflow. The distribution is then Poisson."""
 
 
 class NegativeBinomial(AbstractLikelihood):
@@ -99,7 +99,8 @@ class ZeroInflatedPoisson(AbstractLikelihood):
         """Return the log probability of the counts, summed over targets."""
         log_rate, logit = jnp.split(output, 2)
         log_extra, log_counted = jax.nn.log_sigmoid(logit), jax.nn.log_sigmoid(-logit)
-        # For rates above e^80 a Poisson zero has probability 0 in any precision. An infinite rate has no gradient.
+        # Limit the log rate to 80. A Poisson zero then has probability 0 in any precision, and the gradient of a larger
+        # rate could be NaN.
         log_zero = jnp.logaddexp(log_extra, log_counted - jnp.exp(jnp.minimum(log_rate, 80.0)))
         poisson_log_prob = jax.vmap(lambda f, y: Poisson().log_prob(f[None], y[None]))
         log_count = poisson_log_prob(jnp.where(target == 0, 0.0, log_rate), jnp.maximum(target, 1))

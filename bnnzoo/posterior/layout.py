@@ -1,4 +1,4 @@
-"""Blocks of the parameter vector `theta`: named arrays (such as a weight matrix) and their places in the vector."""
+"""Blocks of the parameter vector `theta`: named arrays, such as a weight matrix, and their places in the vector."""
 
 from __future__ import annotations
 

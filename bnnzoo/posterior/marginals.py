@@ -1,8 +1,8 @@
 """Marginal distribution functions (CDFs) of the targets of one datum.
 
 NumPyro defines `cdf` for most univariate distributions. This module adds independent targets, mixtures, zero inflation,
-and values outside the support. Call it in float64. In float32, the errors of the incomplete gamma and beta functions
-are up to 0.03 for large counts, and 0.04 for Student's t with a million degrees of freedom.
+and values outside the support. Call its functions in float64. In float32, the errors of the incomplete gamma and beta
+functions are up to 0.03 for large counts, and 0.04 for Student's t with a million degrees of freedom.
 """
 
 from __future__ import annotations

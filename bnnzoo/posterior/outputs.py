@@ -46,8 +46,8 @@ class Outputs(eqx.Module):
     ) -> Float[Array, " value"]:
         """Return the stored values of one position. If a `mode` is given, the network is linearised there."""
         theta_and_mode = theta if mode is None else jnp.concatenate([theta, mode])
-        # `predictive` expects the natural scale. `theta` can be passed here, because only the own parameters of the
-        # likelihood and the prior have another scale, and the outputs do not depend on these parameters.
+        # `predictive` expects the natural scale. Only the own parameters of the likelihood and the prior have another
+        # scale in `theta`. The outputs do not depend on these parameters, so `theta` can be passed here.
         outputs = self.posterior.predictive(theta_and_mode, jnp.asarray(self.x))[1]
         return jnp.concatenate([jnp.ravel(outputs), theta[self.posterior.layout.network.dim :]]).astype(theta.dtype)
 

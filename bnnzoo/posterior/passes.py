@@ -20,7 +20,7 @@ _BLOCK_ELEMENTS = 2**21
 _PROBE_ROWS = 509
 """Number of rows with which a function is traced to find its largest intermediate array.
 
-It is a prime number, so that an axis of this length is an axis of rows, and hardly the width of a layer.
+A prime number is hardly ever the width of a layer, so an axis of this length is an axis of rows.
 """
 
 
@@ -165,7 +165,10 @@ def _sum_rows(
     function: Callable[[PyTree, Float[Array, " batch"]], PyTree[Array]],
     add: Callable[[PyTree[Array], PyTree[Array]], PyTree[Array]],
 ) -> PyTree[Array]:
-    """Return the sum over `length` rows, of global indices `first` and above; rows from `num_data` on are padding."""
+    """Return the sum over `length` rows of `data`.
+
+    `first` is the index of the first of them among all rows. Rows whose index is `num_data` or larger are padding.
+    """
     size = min(length, max(1, size))
 
     def block(i: Int[Array, ""] | int) -> PyTree[Array]:

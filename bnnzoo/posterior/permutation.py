@@ -7,12 +7,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
 _SORT_BELOW = 64
-"""Largest total for which the indices are sorted by random bits. A Feistel network on so few bits is not random."""
+"""Largest total for which the indices are sorted by random bits. A Feistel network on so few bits is not random enough.
+"""
 _ROUNDS = 8
 
 
 def uniform_indices(size: int, total: int, *, key: PRNGKeyArray) -> Int[Array, " size"]:
-    """Draw `size` independent uniform indices out of `0..total-1`, uniform to one part in 2^32 / total.
+    """Draw `size` independent indices out of `0..total-1`, all equally likely up to one part in 2^32 / total.
 
     An index is the high word of a 32 x 32 bit product (Lemire 2019), at a quarter of the cost of `jax.random.randint`.
     """
@@ -20,7 +21,7 @@ def uniform_indices(size: int, total: int, *, key: PRNGKeyArray) -> Int[Array, "
 
 
 def integers_below(total: int | UInt32[Array, ""], size: int, *, key: PRNGKeyArray) -> UInt32[Array, " size"]:
-    """Draw `size` independent integers out of `0..total-1`, uniform to one part in 2^32 / total."""
+    """Draw `size` independent integers out of `0..total-1`, all equally likely up to one part in 2^32 / total."""
     bits = jax.random.bits(key, (size,), jnp.uint32)
     low, high = jnp.uint32(total & 0xFFFF), jnp.uint32(total >> 16)
     bits_low, bits_high = bits & 0xFFFF, bits >> 16

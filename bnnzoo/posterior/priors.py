@@ -24,7 +24,7 @@ from bnnzoo.posterior.likelihoods import Parameter, exp
 
 
 class AbstractPrior(eqx.Module):
-    """An independent prior for each parameter of a network."""
+    """A prior of the parameters of a network. They are independent, unless a subclass overrides `log_prob`."""
 
     @abc.abstractmethod
     def distribution(self, layout: Layout) -> dist.Distribution:
@@ -92,8 +92,7 @@ class FanIn(AbstractPrior):
     """N(0, scale^2 / fan_in) for weights and N(0, scale^2) for biases.
 
     Here fan_in is the number of inputs of the weight's unit. The variance of a unit's summed input then does not depend
-    on the width of the layer before it. Neal 1996, Bayesian Learning for Neural Networks,
-    section 2.1.
+    on the width of the layer before it. Neal 1996, Bayesian Learning for Neural Networks, section 2.1.
     """
 
     scale: Annotated[Number, Gt(0), Doc("standard deviation of a unit's summed input")] = number(1.0)

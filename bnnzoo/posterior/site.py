@@ -60,7 +60,7 @@ class Site(eqx.Module):
     """
 
     row: NumpyroPosterior
-    """Posterior given only one row. The inputs of a row to be predicted take the place of its arguments."""
+    """Posterior given only one row. To predict another row, its inputs replace the inputs of this row."""
     layout: Layout = eqx.field(static=True)
     """Layout of the latent sites on their natural scale, as the result file stores them."""
     name: str = eqx.field(static=True)
@@ -138,7 +138,7 @@ class Site(eqx.Module):
         return np.asarray(posterior.data[self.observed.number])
 
     def _check(self, posterior: NumpyroPosterior, theta: Float[Array, " dim"], values: dict[str, Array]) -> None:
-        """Compare the density of each row from a call with this row alone with the density from a call with all rows.
+        """Compute the density of some rows twice, row by row and all together, and check that the results agree.
 
         Raises:
             UsageError: if the densities differ, if the model fails on one row, or if a numeric target has no mean or

@@ -130,9 +130,8 @@ class SubspaceNetwork(eqx.Module):
 class InducedNormal(AbstractPrior):
     """The density of a normal prior on the subspace theta = mode + basis z, as a function of z.
 
-    If the columns of the basis are divided by the standard deviations of the prior, they must be orthogonal. Then the
-    coordinates of z are independent: log p(mode + basis z) is the log density of N(mean, diag(scale^2)) at z, plus a
-    constant.
+    The columns of the basis, divided by the standard deviations of the prior, must be orthogonal. Then the coordinates
+    of z are independent: log p(mode + basis z) is the log density of N(mean, diag(scale^2)) at z, plus a constant.
     """
 
     mean: Float[np.ndarray, " direction"]

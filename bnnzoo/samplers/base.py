@@ -39,15 +39,15 @@ class AbstractSampler(eqx.Module, Generic[S]):
     statistics: ClassVar[tuple[Statistic, ...]] = ()
     """Statistics that the steps report, in the order of their plots."""
     guarded: ClassVar[bool] = False
-    """Whether `findings` detects every known way in which a run can fail silently. If it does not, the attribute
-    `regime_ok` of a run without findings is `not-applicable`."""
+    """Whether `findings` detects every known way in which a run can fail silently. If it does not, and a run has no
+    findings, the attribute `regime_ok` of its result file is `not-applicable`."""
     inspect: ClassVar[Callable[..., Stats] | None] = None
     """Method `inspect(posterior, state, *, key)`, or None. At the last position of a chain it computes diagnostics that
     the statistics of the steps do not contain. The result file stores the diagnostics, and `findings` receives them
     together with the means of the statistics."""
     budget_field: ClassVar[str] = ""
-    """Name of the field that `fit_budget` chooses in a run with a time budget, unless the user sets this field. The
-    name is "" if there is no such field."""
+    """Name of the field whose value `fit_budget` chooses in a run with a time budget, unless the user sets this field.
+    The name is "" if there is no such field."""
     chain_state: ClassVar[tuple[str, ...]] = ()
     """State fields, beside the position, that a step after warm-up may change: momenta, counters, cached densities.
     Paths such as `inner.momentum` are allowed. If any other field changes, `check sampler` reports that the sampler
@@ -103,7 +103,7 @@ class AbstractSampler(eqx.Module, Generic[S]):
         return self, states
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
-        """Return a step's relative margin to each limit that bounds the step size.
+        """Return a step's relative margin to each limit that bounds the step size, such as a target acceptance rate.
 
         A margin is positive if the limit is satisfied and negative if it is exceeded. Warm-up adapts the step size
         until the smallest of the mean margins is 0. For samplers with the field `target_acceptance` the default is
@@ -195,5 +195,5 @@ class AbstractSampler(eqx.Module, Generic[S]):
 
     @property
     def stated_exactness(self) -> Exactness:
-        """Exactness of this instance. Some values of its hyperparameters make it lower than that of the class."""
+        """Exactness of this instance. Some hyperparameter values make an instance less exact than its class."""
         return type(self).exactness

@@ -21,17 +21,17 @@ x is the value that a draw from N(0, 1) exceeds with probability p / 2.
 
 
 def standard_normal(shape: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> Float[Array, "..."]:
-    """Draw independent N(0, 1) values. Their absolute values are at most 6.34.
+    """Draw independent N(0, 1) values. In float32 their absolute values are at most 6.34.
 
-    Value i of a key is computed from a hash of i with 32 bits. One bit is the sign. The other 31 bits are an integer k,
-    and p = (k + 1/2) / 2^31 is the probability that |eps| is larger than the value to be drawn, where eps ~ N(0, 1).
-    Floats represent a small p precisely, so the tails have float32 resolution. For double precision, where speed
-    matters less, `jax.random.normal` is used.
+    Value i is computed from a 32-bit hash of i and the key. One bit is the sign. The other 31 bits are an integer k,
+    which gives p = (k + 1/2) / 2^31. The absolute value is the number that |eps| exceeds with probability p, where
+    eps ~ N(0, 1). Floats represent a small p precisely, so the tails have float32 resolution. For double precision,
+    where speed matters less, `jax.random.normal` is used.
     """
     if dtype != jnp.float32:
         return jax.random.normal(key, shape, dtype)
     word = hash_counters(int(np.prod(shape)), key=key).reshape(shape)
-    # Signed integers, which every vector unit can convert to floats.
+    # Use signed integers, because every vector unit can convert them to floats.
     scaled = lax.bitcast_convert_type(word >> 1, jnp.int32).astype(jnp.float32) + np.float32(0.5)
     bits = lax.bitcast_convert_type(scaled, jnp.int32)
     exponent = ((bits >> 23) - (127 + 31)).astype(jnp.float32)
@@ -46,7 +46,7 @@ def hash_counters(count: int, *, key: PRNGKeyArray) -> UInt32[Array, " count"]:
 
     The hash is Wellons' `triple32`, which has three multiplications. It is combined with two random words: one is added
     before the first multiplication, the other after it. JAX's generator Threefry computes both words from the key. So
-    JAX's checks register the use of the key, and keys that differ in one bit have unrelated words.
+    JAX can detect a key that is used twice, and keys that differ in one bit have unrelated words.
     """
     first, second = jax.random.bits(key, (2,), jnp.uint32)
     x = lax.iota(jnp.uint32, count) + first

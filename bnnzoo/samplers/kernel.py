@@ -26,8 +26,8 @@ def metropolis(
         density 0, for example beyond a bound.
     """
     diverging = jnp.isnan(log_ratio) | (log_ratio == jnp.inf)
-    # The exponential of the minimum, not the minimum of the exponential: a large ratio would overflow and make its
-    # gradient NaN.
+    # Take the minimum before the exponential: the exponential of a large ratio would overflow, and its gradient would
+    # be NaN.
     rate = jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
     return jax.random.uniform(key, dtype=rate.dtype) < rate, rate, diverging
 

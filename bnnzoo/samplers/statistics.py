@@ -15,8 +15,8 @@ class Statistic(NamedTuple):
     name: str
     reduce: Reduce = "last"
     """Value that is stored if a draw consists of several steps: the mean over the steps, or the value of the final
-    step. The mean of a boolean statistic is the fraction of steps in which it is true. If a draw is a single step, the
-    stored value is a boolean."""
+    step. The mean of a boolean statistic is the fraction of steps in which it is true. If every draw is a single step,
+    a boolean statistic is stored as booleans."""
     label: str = ""
     """Axis label of the statistic's plot; a statistic without a label is recorded but not plotted."""
     limit: float | None = None

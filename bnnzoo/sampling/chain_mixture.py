@@ -1,4 +1,4 @@
-"""The chains of a run as a mixture: their weights by stacking, and the calibration of chains in different modes."""
+"""The chains of a run as a mixture: their weights by stacking, and the calibration of the mixture's predictions."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ EQUAL = ChainMixture(None, "")
 
 
 def of_run(predictor: Predictor, diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> ChainMixture:
-    """Return the weights of the chains that the recipe's `chain_weights` requests, and the calibration.
+    """Return the mixture of a run's chains, with the weights that the recipe's `chain_weights` requests.
 
-    With `auto`, the weights are used only if the chains have settled in different modes, and the weighted predictions
-    are clearly better. The calibration is that of the weighted predictions.
+    With `auto`, weights by stacking are used only if the chains have settled in different modes, and the weighted
+    predictions are clearly better. The calibration is that of the weighted predictions.
     """
     record, has_modes = predictor.record, outcome.has_settled(diagnosis, run_findings)
     choice = recipe_from(str(record.attributes["recipe"])).chain_weights if record.names_a_model else "auto"

@@ -111,7 +111,7 @@ class _Driver:
         self.inspection_program: Future[chain_findings.InspectionProgram] | None = None
         self.resume = None if saved is None or restored is None else (restored, saved.next_step)
         if self.resume is not None:
-            # An empty chunk stands for the work before the checkpoint. If all draws are made, only the file is written.
+            # An empty chunk stands for the work before the checkpoint. If no draw is missing, only the file is written.
             none = np.zeros((job.recipe.chains, 0, job.posterior.layout.dim), np.float32)
             self.chunk = Chunk("sampling", none, {}, *self.resume, job.sampler)
 
@@ -131,7 +131,7 @@ class _Driver:
             return
         tell(Progress("compile", 0, 1))
         try:
-            # Always close the loop: other processes may be waiting for the next chunk.
+            # Always close the generator of chunks: other processes may be waiting for the next chunk.
             with (
                 worker() as submit,
                 contextlib.closing(

@@ -33,7 +33,8 @@ class Keys(NamedTuple):
     def from_seed(cls, seed: int) -> Keys:
         """Derive the keys of a seed. They use Threefry, so that the draws do not depend on JAX's default generator."""
         root = jax.random.key(seed, impl="threefry2x32")
-        # The numbers are in the order in which the keys were added. Other numbers would change the draws of a seed.
+        # A key that is added later gets the next free number, so the numbers are not in the order of the fields. Other
+        # numbers would change the draws of a seed.
         return cls(*(jax.random.fold_in(root, i) for i in (0, 4, 1, 2, 3, 5, 6, 7, 8)))
 
 

@@ -70,7 +70,7 @@ def _plugins(problem: Problem) -> dict[str, str]:
 
 
 def _sources(problem: Problem) -> dict[str, str]:
-    """Return the SHA-256 of the source of each part from a plugin; a key is such as `samplers/PACKAGE:NAME`."""
+    """Return the SHA-256 of the source of each part from a plugin, with keys such as `samplers/PACKAGE:NAME`."""
     entries = {f"{entry.kind}/{entry.full_name}": entry for entry in _plugin_entries(problem)}
     return {part: registry.source_sha256(entry.kind, entry.full_name) for part, entry in entries.items()}
 

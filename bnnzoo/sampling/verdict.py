@@ -98,7 +98,8 @@ def convergence_attributes(
     """
     exactness = str(diagnosis["exactness"])
     converged: int | str = int(not any(finding.topic == "convergence" for finding in run_findings))
-    # `doubt` shows only the first of these, so predictions far from the data come before chains that do not move.
+    # `Record.doubt` shows only the first of these sentences. Predictions far from the data therefore come before chains
+    # that do not move.
     kinds = ("remoteness", "deficit", "surprise", "still_chains")
     implausible = [sentence(finding) for kind in kinds for finding in run_findings if finding.kind == kind]
     remark = noise_scale.remark(diagnosis)

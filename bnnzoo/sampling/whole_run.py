@@ -52,7 +52,7 @@ def describe(
     stuck: dict[int, int] = {}
     if "accepted" in totals:
         stuck = find_stuck_chains(writer.values("sample_stats", "accepted") > 0, recipe.thin)
-    # The finding of stuck chains comes first, then the sampler's findings. `regime` contains only the first one.
+    # The finding of stuck chains comes before the sampler's findings, because `regime` contains only the first finding.
     findings = stuck_finding(stuck) + _sampler_findings(job, writer, chunk, totals, inspection)
     start_evaluations = float(writer.run.header.attributes["target_evaluations"])
     writer.update(

@@ -177,7 +177,8 @@ def agreement(
     probabilities, values = masses[is_possible], log_density.reshape(masses.shape)[is_possible].astype(np.float64)
     mean = float(probabilities @ values)
     sampled = np.asarray(log_densities, np.float64)
-    # The marginal distributions and the mean do not show that numbers depend on each other; the variance does.
+    # The marginal distributions and the mean log density cannot show that numbers depend on each other. The variance of
+    # the log density can.
     for name, expected, observed in (
         ("mean log_prob", mean, sampled),
         ("variance of log_prob", float(probabilities @ (values - mean) ** 2), (sampled - mean) ** 2),

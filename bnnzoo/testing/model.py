@@ -42,7 +42,7 @@ _TASKS: tuple[Task, ...] = ("regression", "classification", "density")
 _ROWS = 6
 _CLASSES, _TARGETS = 3, 2
 _TOLERANCE = 1e-4
-"""Tolerance of differences, divided by 1 + the largest output.
+"""Largest accepted difference of two arrays, divided by 1 + the largest value.
 
 Differences that only come from the order of additions in float32 are smaller.
 """
@@ -79,7 +79,8 @@ def check_model(
             fault = attempt(lambda x=x, arranged=arranged: _inputs(model, x, arranged))
             is_first = not results
             results.append(Result("inputs", shape_text, "", *state_of(fault)))
-            # The checks of a likelihood depend little on the input shape, so all likelihoods are used only once.
+            # The checks of a likelihood depend little on the input shape, so only the first input shape is tested with
+            # all likelihoods.
             for name in list(likelihoods) if is_first else list(likelihoods)[:1]:
                 columns = int(np.prod(shape)) if len(refused.keys() & set(_TASKS)) > 1 else _TARGETS
                 case = _Case(model, likelihoods[name], arranged, columns, jax.random.fold_in(jax.random.key(seed), i))

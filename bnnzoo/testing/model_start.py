@@ -30,8 +30,8 @@ def start_fault(model: AbstractModel, task: Task, x: Shaped[np.ndarray, "row ...
         model: the model to test.
         task: the task of the run.
         x: inputs as in a data file. The targets are generated.
-        train: train the initial positions of all chains, and start a run with `--stochastic last`, which also trains
-            the fixed parameters.
+        train: whether to train the initial positions of all chains, and to start another run with `--stochastic last`,
+            which also trains the fixed parameters.
         seed: seed of the targets and the networks.
 
     Returns:

@@ -78,8 +78,8 @@ class Outcome:
     Attributes:
         state: `tested`, `not applicable`, `undecided` or `stopped`. The state is `not applicable` if the sampler cannot
             run on the target. It is `undecided` if the chains mix too slowly to detect a bias. It is `stopped` if the
-            run ended with an error, if no proposal was accepted, or if a step adapts after warm-up or uses randomness
-            that does not come from its random key.
+            run ended with an error, if no proposal was accepted, or if a step is wrong. A step is wrong if it adapts
+            after warm-up, or if its randomness does not come from its random key.
         reason: the reason for the state. For `tested`, it contains the warnings of the sampler about its run.
         draws: number of draws per chain, without warm-up.
         acceptance: mean acceptance rate; NaN if the sampler does not report it.

@@ -1,4 +1,4 @@
-"""Small test posteriors (targets) with exactly known moments. Steps on them are fast."""
+"""Small test posteriors (targets) with known moments. Steps on them are fast."""
 
 from __future__ import annotations
 

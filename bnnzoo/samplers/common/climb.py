@@ -12,7 +12,7 @@ from bnnzoo.posterior import AbstractPosterior
 
 _STEPS = 10
 _MIN_STEP_FRACTION = 2.0**-10
-"""A step that does not increase the density is halved repeatedly, down to this fraction. Then no step is made."""
+"""A step that does not increase the density enough is halved, at most down to this fraction. Then the ascent ends."""
 _TOLERANCE = 1e-4
 """The ascent ends if the squared distance to the mode, per parameter and in standard deviations, is below this value.
 """
@@ -48,10 +48,10 @@ def climb_to_mode(posterior: AbstractPosterior, theta: Float[Array, " dim"], fac
     """Return the mode that an ascent from theta reaches. If ten steps do not reach it, return the final position.
 
     The method is conjugate gradients (Polak and Ribiere 1969) in units of F. If F F' is the inverse of minus the
-    Hessian, the first step is a Newton step. Each step first goes to the maximum of a parabola, which has the slope and
-    the curvature of the log density along the direction of the step. If the density does not increase enough, the step
-    is halved. The increase is computed as a sum over the data of differences of log-likelihoods. The difference of two
-    float32 sums over many data would be dominated by rounding errors.
+    Hessian, the first step is a Newton step. Each step first goes to the maximum of a parabola. The parabola has the
+    slope and the curvature of the log density along the direction of the step. If the density does not increase enough,
+    the step is halved. The increase is computed as a sum over the data of differences of log-likelihoods. The
+    difference of two float32 sums over many data would be dominated by rounding errors.
     """
 
     def ascend(state: _Climb) -> _Climb:

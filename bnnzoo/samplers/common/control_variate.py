@@ -119,8 +119,8 @@ def next_anchor(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array
 def known_precision(shape: Preconditioner, posterior: AbstractPosterior, anchor: Anchor) -> Preconditioner:
     """Return the preconditioner whose precision is that of the posterior at the anchor.
 
-    If the anchor has no Hessian, the preconditioner is returned unchanged. If the log posterior is not concave at the
-    anchor, the precision is the identity.
+    If the anchor has no Hessian, or if the preconditioner is a single number, the preconditioner is returned unchanged.
+    If the log posterior is not concave at the anchor, the precision is the identity.
     """
     if anchor.hessian is None or shape.factor.ndim == 0:
         return shape

@@ -101,7 +101,7 @@ def compute_spectrum(
 
     With up to `EXACT_UP_TO` parameters the eigenvalues are exact. With more parameters subspace iteration computes at
     most `MOST_DIRECTIONS` of them. If there are many rows, a random subset of the rows is used. The directions are then
-    those of the subset. Such directions are not wrong, because any subspace may be sampled.
+    those of the subset. They need not be exact, because any subspace may be sampled.
     """
     dim = posterior.layout.dim
     num_rows = max(4 * dim, int(_WORK / dim**2), _ROWS)

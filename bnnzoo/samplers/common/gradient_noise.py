@@ -14,10 +14,11 @@ _PAIRS = 64
 """Number of pairs of mini-batches. The variance that they estimate has a relative error of 18 %."""
 _STABLE = 0.5
 STARTS = 4
-"""Number of chains for which the curvature is computed. For a large network, one of them costs hundreds of steps."""
-_BATCHES, _ITERATIONS = 4, 10
-"""Numbers of mini-batches and of power iterations. The remaining error is smaller than the step size's safety factor.
+"""Number of chains for which the curvature is computed. For a large network, each costs as much as hundreds of steps.
 """
+_BATCHES, _ITERATIONS = 4, 10
+"""Numbers of mini-batches and of power iterations. The remaining error is smaller than the safety factors with which
+step sizes are computed from the curvature."""
 
 
 class GradientNoise(NamedTuple):

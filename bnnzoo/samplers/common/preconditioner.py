@@ -147,11 +147,11 @@ class AbstractPreconditionedSampler(AbstractSampler[S]):
 def pool_chains(states: S, *, final: bool, power: int) -> S:
     """Return the states with a step size and a preconditioner that are the same for all chains.
 
-    The step size is the median over the chains. The precision is the mean of the precisions of the chains: the
+    The step size is the median over the chains. The precision is the mean of the precisions of the chains. The
     curvature in the region of one chain may be wrong elsewhere, and all chains together cover a larger region.
 
-    The step size is in units of the preconditioner. If the preconditioner changes, the step size is rescaled, so that
-    the geometric mean over all directions of the length of a step stays the same. Otherwise a short warm-up could end
+    The step size is in units of the preconditioner. If the preconditioner changes, the step size is rescaled. The
+    geometric mean of a step's length over all directions then stays the same. Otherwise a short warm-up could end
     before the step size has adapted again. At the end of the last window the preconditioner stays unchanged.
 
     Args:

@@ -32,8 +32,9 @@ class Importance(AbstractSampler[ImportanceState]):
 
         log w = log prior(theta) + beta sum_i l_i(theta) - log q(theta)
 
-    There are three kinds of proposals: the prior, which cancels in the weight; a Gaussian that each chain fits to the
-    posterior before its first draw; and, in Python, a user's density with `sample` and `log_prob`.
+    There are three kinds of proposals: the prior, a Gaussian, and, in Python, a user's density with `sample` and
+    `log_prob`. The prior cancels in the weight. The Gaussian is fitted to the posterior by each chain before its first
+    draw.
 
     The posterior expectation of a function f is estimated by sum_s w_s f(theta_s) / sum_s w_s. This estimate is
     consistent, but has a bias of O(1 / draws), so the method is approximate. Without its weight, a draw is from q and
@@ -43,7 +44,8 @@ class Importance(AbstractSampler[ImportanceState]):
     exactness: ClassVar[Exactness] = "approximate"
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, DIVERGING, Statistic("log_weight"))
     guarded: ClassVar[bool] = True
-    """A run that fails has weights with a heavy tail. The tail is tested for all chains together."""
+    """The weights of a run that fails have a heavy tail. The run tests the tail of the weights of all chains together.
+    """
 
     proposal: Annotated[
         proposals.NamedProposal | proposals.Density,

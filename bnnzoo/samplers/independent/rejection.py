@@ -50,17 +50,17 @@ class RejectionState(eqx.Module):
     """Upper bound of each datum's log-likelihood; 0 if k does not come from these bounds."""
     log_bound: Float[Array, ""]
     excess: Float[Array, ""]
-    """Largest difference of log ratio and log k over all proposals so far."""
+    """Largest log(prior x likelihood^beta / (k q)) over all proposals so far. It exceeds 0 if k is too small."""
     fit: _proposal.Gaussian | None
 
 
 class Rejection(AbstractSampler[RejectionState]):
     """Independent draws from the posterior: theta ~ q, accepted with probability prior L^beta / (k q).
 
-    von Neumann 1951. L is the likelihood, and beta is its power. There are three kinds of proposals q: the prior; a
-    Gaussian that each chain fits to the posterior before its first draw; and, in Python, a user's density with `sample`
-    and `log_prob`. The bound k must be at least as large as the ratio prior L^beta / q at every theta. There are three
-    ways to determine it:
+    von Neumann 1951. L is the likelihood, and beta is its power. There are three kinds of proposals q: the prior, a
+    Gaussian, and, in Python, a user's density with `sample` and `log_prob`. The Gaussian is fitted to the posterior by
+    each chain before its first draw. The bound k must be at least as large as the ratio prior L^beta / q at every
+    theta. There are three ways to determine k:
 
     - If the prior is the proposal, k is a proved bound. log k is beta times a sum over the data. Each term is the
       largest log-likelihood that the datum has at any theta. The likelihood must have such a maximum.

@@ -87,8 +87,8 @@ def draw_layer(
 
     P is never computed. It equals T'T, where T is the triangular factor of a matrix whose rows are
     J_it sqrt(beta) / s_t and the rows of diag(1 / sqrt(v)). The draw is w + T^-1 (z + eps), where w is the present
-    value and eps ~ N(0, I). The residuals y - f and m - w are multiplied by the same factors as the rows. The
-    Householder reflections that give T then turn these residuals into z.
+    value and eps ~ N(0, I). The residuals y - f and m - w at the present w are multiplied by the same factors as the
+    rows. The Householder reflections that give T then turn these residuals into z.
     """
     size, current = layer.stop - layer.start, theta[layer]
     likelihood: Any = posterior.likelihood_at(theta)

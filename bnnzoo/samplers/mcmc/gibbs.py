@@ -43,11 +43,11 @@ class Gibbs(AbstractSampler[GibbsState]):
     the decrease of the log posterior density over all data. Step t of warm-up adds t^-0.6 (acceptance - target) to each
     log eta_b (Robbins and Monro 1951). After warm-up each eta_b is fixed.
 
-    With `conditionals: conjugate`, some parameters are drawn from their conditional distribution given all others
-    (Geman and Geman 1984). A step first updates the other blocks, then draws these parameters. They are the last layer
-    and the noise scale. For Gaussian noise and a normal prior, the conditional of the last layer is a multivariate
-    normal distribution. The conditional of the squared noise scale is a generalised inverse Gaussian distribution. Such
-    a draw is always accepted, unless it is not finite. It then counts as rejected and as `diverging`.
+    With `conditionals: conjugate`, the last layer and the noise scale are drawn from their conditional distributions,
+    if these are known (Geman and Geman 1984). A step first updates the other blocks, then makes these draws. For
+    Gaussian noise and a normal prior, the conditional of the last layer is a multivariate normal distribution. The
+    conditional of the squared noise scale is a generalised inverse Gaussian distribution. A finite draw from a
+    conditional is always accepted. A draw that is not finite counts as rejected and as `diverging`.
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -169,7 +169,7 @@ class Gibbs(AbstractSampler[GibbsState]):
             end, is_not_finite = _draw_conditionals(
                 posterior, conjugate_parameters, end, key=jax.random.fold_in(key, number_of_blocks)
             )
-            # Draws from conditionals count as accepted.
+            # Finite draws from conditionals count as accepted.
             acceptance_rates = jnp.append(rates, jnp.where(is_not_finite, 0.0, 1.0))
             accepted, diverging = jnp.append(accepted, ~is_not_finite), jnp.append(diverging, is_not_finite)
         theta, log_prior, log_likelihoods = end

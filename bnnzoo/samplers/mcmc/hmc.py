@@ -21,7 +21,7 @@ class Hmc(numpyro_kernels.AbstractHamiltonianSampler):
     Duane et al. 1987. p is the momentum and M the mass matrix. NumPyro adapts the step size and a diagonal M over the
     whole warm-up. The random factor of the step size (`jitter`) follows Neal 2011, section 3.2. On a Gaussian target
     each direction oscillates with its own period. If all trajectories had the same length, this length could be close
-    to a multiple of a period, and the chain would hardly move in the direction with this period.
+    to a multiple of a period. The chain would then hardly move in the direction with this period.
     """
 
     step_size: Annotated[Number, Gt(0), Doc("step size of the leapfrog integrator (initial value)")] = number(0.01)

@@ -12,7 +12,10 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers.kernel import density
 
 _B = 0.1931833275037836
-"""Coefficient of McLachlan 1995. It gives the smallest error among the splittings B A B A B (B turns, A moves)."""
+"""Coefficient of McLachlan 1995. It gives the smallest error among the splittings B A B A B.
+
+B turns the direction, and A moves the position.
+"""
 _SPLITTING = ((_B, 0.5), (1 - 2 * _B, 0.5))
 GRADIENTS = len(_SPLITTING)
 """Number of gradients of a step."""

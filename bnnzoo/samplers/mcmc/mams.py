@@ -53,8 +53,8 @@ class Mams(AbstractSampler[MamsState]):
 
     The step size of a draw is multiplied by two random factors. The first factor is uniform in 1 +- `jitter`. Without
     it, a trajectory could return to its start in some direction. The second factor is 1/8 with probability 1/8, and
-    otherwise 1. Without it, a chain could reject every proposal in a region that is too narrow for its steps, such as a
-    region where the noise scale is small.
+    otherwise 1. Without it, a chain could be stuck in a region that is too narrow for its steps, for example where the
+    noise scale is small.
 
     Warm-up adapts the step size. It also sets a diagonal metric: each chain estimates the variance of every parameter,
     and the metric is the mean of these variances over the chains.

@@ -31,7 +31,7 @@ class MclmcState(eqx.Module):
 
     position: Float[Array, " dim"]
     direction: Float[Array, " dim"]
-    """Unit vector in the metric's units, because microcanonical chains all have the same speed."""
+    """Unit vector in the metric's units, because the speed of a microcanonical chain is constant."""
     log_prior: Float[Array, ""]
     log_likelihoods: Float[Array, " num_data"]
     gradient: Float[Array, " dim"]

@@ -73,7 +73,7 @@ def step(
     The factor is uniform in 1 +- jitter and independent of the state, so that the target stays invariant. The adapted
     step size and the reported step size do not include the factor.
     """
-    # `kernel.init` sets variables that `kernel.sample` uses. To trace it for its shapes is enough.
+    # `kernel.init` sets variables that `kernel.sample` uses. To set them, it is enough to trace `kernel.init`.
     jax.eval_shape(lambda k, z: kernel.init(k, state.num_warmup, z, (), {}), key, state.position)
     adapted = state.inner.adapt_state
     key, key_jitter = jax.random.split(key)

@@ -33,11 +33,11 @@ TARGET = 1.08
 In an average direction this ratio is closer to 1.
 """
 _PILOT_RATIO, _PILOT_LENGTH = 1.5, 0.2
-"""Two limits of the pilot's step size: the largest ratio of variances (the variance of the draws divided by the
-posterior's), and the largest product of step size and curvature.
+"""Two limits of the pilot's step size. The first is the largest predicted variance of the draws, divided by the
+posterior's variance. The second is the largest product of step size and curvature.
 
-The ratio may be larger than `TARGET`. The pilot is short, and its longer steps move as far from the anchor as the run
-will.
+The first limit is above `TARGET`. The pilot is short, so it needs longer steps to move as far from the anchor as the
+run will.
 """
 _PILOT_STEPS, _STAGES = 100, 6
 _PILOT_ROWS = 256
@@ -85,8 +85,8 @@ def choose_fields(sampler: Any, posterior: AbstractPosterior, thetas: Float[Arra
                 _batch_mean_variance(sampler, rows, posterior.num_data), 1e-12
             )
             ratio = variance / curvature * noise_factor
-            # Distance of a Langevin step, divided by its cost. Momentum would multiply it by the same factor for every
-            # batch size.
+            # Distance of a Langevin step, divided by the cost of the step. Momentum would multiply this speed by a
+            # factor that is the same for every batch size.
             speed = 1 / (TARGET + ratio) / (size * (1 + ORDER[candidate]) + _ROW_OVERHEAD)
             if speed > best_speed:
                 best_speed, fields, relative_noise = speed, {"batch_size": size, "control_variate": candidate}, ratio
@@ -177,7 +177,7 @@ def _pilot(
                 return stage_sampler.warmup_step(posterior, state, key=jax.random.fold_in(key_steps, number))[0]
 
             # After the initial training a chain is several standard deviations from the mode. Control variates with an
-            # anchor at this point would be noisy, so each stage moves the anchor.
+            # anchor so far away would be noisy, so each stage moves the anchor.
             state = sampler.settle(posterior, state, final=False, key=key_settle)
             state = jax.lax.fori_loop(0, steps, step, state)
             measurement = measure(state, key_measure)
@@ -187,8 +187,8 @@ def _pilot(
             return (state, jnp.where(jnp.isfinite(eta), eta, 0.0).astype(start_eta.dtype)), measurement
 
         # The first stage makes no steps. It measures the curvature, which gives a step size. The anchor of each later
-        # stage is closer to the mode. A stage with short steps stays near its anchor, where the noise is small, so the
-        # next stage takes longer steps. The largest noise of the final three stages is used.
+        # stage is closer to the mode. A stage with short steps stays near its anchor and measures little noise, which
+        # gives longer steps in the next stage. The largest noise of the final three stages is used.
         stages = (jnp.asarray([0, *[_PILOT_STEPS] * _STAGES]), jax.random.split(key_stages, _STAGES + 1))
         _, measurement = jax.lax.scan(stage, (state, start_eta), stages)
         return PilotMeasurement(

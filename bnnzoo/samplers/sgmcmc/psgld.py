@@ -40,9 +40,9 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
 
     Li et al. update v throughout the run. This requires an additional term Gamma = div G in the step, which they omit.
     Here v changes only in warm-up, so that Gamma is 0 afterwards. (Without warm-up v comes from one batch at the
-    initial position.) The remaining bias is the same as for `sgld`. For a Gaussian target of precision a and a
-    mini-batch gradient of variance V, the variance of the draws is (1 + eta G V / 2) / (a (1 - eta G a / 2)) instead of
-    1 / a.
+    initial position.) The remaining bias is that of `sgld` with the step size eta G. For a Gaussian target of precision
+    a and a mini-batch gradient of variance V, the variance of the draws is (1 + eta G V / 2) / (a (1 - eta G a / 2))
+    instead of 1 / a.
     """
 
     alpha: Annotated[Number, Gt(0), Lt(1), Doc("weight of the old value in the running mean of squared gradients")] = (

@@ -35,9 +35,9 @@ class _Sweep(NamedTuple):
     spread: Float[Array, "2 2"]
     """Sum over the batches of (B_k - b)(B_k - b)'."""
     first: Float[Array, "2"]
-    """Response to the first use of a batch. On the way back it is the batch that the next step uses."""
+    """Response to the first use of a batch. In the reverse half of a sweep, this is the batch of the next step."""
     within: Float[Array, ""]
-    """Sum, over the steps so far, of the variance of the position that the errors of this sweep cause."""
+    """Sum over the steps so far of the position's variance due to the errors of this sweep."""
     power_squares: Float[Array, "2 2"]
     """Sum, over the steps so far, of r' r, where r is the first row of `power`."""
 
@@ -57,9 +57,9 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     """Draws near the posterior: Langevin dynamics with momentum. A sweep uses the batches in order, then in reverse.
 
     Paulin, Whalley, Chada and Leimkuhler 2024 (arXiv 2410.19780). The N rows are split at random into floor(N / n)
-    batches of n rows. The remaining rows are not used with this split. Each step uses one batch. A sweep uses all
-    batches in order, and then all of them in reverse order. For the next sweep a new random split is drawn. Within a
-    sweep the errors of the batches' gradients cancel, to second order in the step size.
+    batches of n rows. The remaining rows are not used in this sweep. Each step uses one batch. A sweep uses all batches
+    in order, and then all of them in reverse order. For the next sweep a new random split is drawn. Within a sweep the
+    errors of the batches' gradients cancel, to second order in the step size.
 
     The field `momentum` is c, the fraction of the momentum p that a step keeps. Let eta_t be the step size, and
     h = sqrt(2 eta_t). The friction is gamma = -log(c) / h. Let U be the exact solution of dtheta = p dt,
@@ -137,8 +137,8 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         Let theta be in units of the target's standard deviation, and h = sqrt(2 `length`). On a Gaussian target a step
         is a linear map S plus noise. Without errors of the gradients, the stationary covariance of position and
         momentum is I + E, where E = S E S' + D. D is the change of the covariance in a step that begins with the
-        covariance I. In the formula for D the terms of low order in h cancel analytically, because a float32 difference
-        would be dominated by rounding errors. `_batch_error_variance` adds the effect of the errors of the gradients.
+        covariance I. The terms of low order in h cancel in D. The code omits them, because rounding errors would
+        dominate a float32 difference. `_batch_error_variance` adds the effect of the errors of the gradients.
         """
         h = jnp.sqrt(2 * length)
         a = -jnp.log(jnp.asarray(self.momentum, h.dtype)) / 2
@@ -175,17 +175,17 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         single_batch_factor = num_data / num_other_rows
         sweep_factor = batches * (num_data - batches * size) / num_other_rows
 
-        def next_place(carry: _Sweep, is_way_back: Bool[Array, ""]) -> tuple[_Sweep, None]:
-            # On the way back, the batch of this step has been used before, and `first` is the response to this use.
-            # The batch of the first step on the way back was used one step before. With each further step on the way
-            # back, the first use is two steps earlier.
-            earlier_response = step @ (jnp.where(is_way_back, carry.first, 0.0) - carry.mean)
+        def next_place(carry: _Sweep, is_reverse: Bool[Array, ""]) -> tuple[_Sweep, None]:
+            # In the reverse half of the sweep, the batch of this step has been used before, and `first` is the response
+            # to this first use. In the first reverse step, the first use was one step ago. In each further reverse
+            # step, it was two steps longer ago than in the step before.
+            earlier_response = step @ (jnp.where(is_reverse, carry.first, 0.0) - carry.mean)
             mean = step @ carry.mean + push / batches
             cross_term = jnp.outer(earlier_response, push)
             spread = (
                 step @ carry.spread @ step.T + cross_term + cross_term.T + (1 - 1 / batches) * jnp.outer(push, push)
             )
-            first = jnp.where(is_way_back, step @ (step @ carry.first), carry.first)
+            first = jnp.where(is_reverse, step @ (step @ carry.first), carry.first)
             power = step @ carry.power
             within = carry.within + single_batch_factor * spread[0, 0] + sweep_factor * mean[0] ** 2
             power_squares = carry.power_squares + jnp.outer(power[0], power[0])

@@ -89,7 +89,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     def batch_rows(self, num_data: int) -> int:
         """Return the number of rows in a mini-batch.
 
-        If `batch_size` is `auto` and `sampling` is `disjoint`, it is at most the number of data.
+        If `batch_size` is `auto` and `sampling` is not `replacement`, the result is at most the number of data.
         """
         if not isinstance(self.batch_size, str):
             return self.batch_size
@@ -203,7 +203,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         }
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Return the number of evaluations: a gradient for each row of the batch, and its derivatives at the anchor."""
+        """Return the number of evaluations: per row of the batch, a gradient and the derivatives at the anchor."""
         del warmup
         return self.batch_rows(posterior.num_data) * (1.0 + ORDER[self.order]) * means.get("n_steps", 1.0)
 

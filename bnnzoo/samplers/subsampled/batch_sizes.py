@@ -54,7 +54,8 @@ class WarmupMeans(eqx.Module):
             return old + (new - old) * weight
 
         sigma2 = jnp.minimum(jnp.nan_to_num(stats["sigma2"], nan=jnp.inf), largest_sigma2)
-        # `skew_bias` is multiplied by the acceptance rate. A step that is not finite is rejected, so it counts as 0.
+        # `skew_bias` contains the acceptance rate as a factor. A step that is not finite is rejected, so its
+        # `skew_bias` counts as 0.
         skew_bias = jnp.where(jnp.isfinite(stats["skew_bias"]), stats["skew_bias"], 0.0)
         return WarmupMeans(
             count,
@@ -120,8 +121,9 @@ def resize_batches(
 ) -> Sizes:
     """Return batch sizes with which acceptance rate and sigma2 reach their targets at the same step size.
 
-    Warm-up adapts the step size: it is the largest one that satisfies the limits of the acceptance rate and of sigma2.
-    If sigma2 limits it, more data allow a larger step. If the acceptance rate limits it, fewer data suffice.
+    Warm-up selects the largest step size for which the acceptance rate is not below its target and sigma2 is not above
+    its target. If sigma2 is what limits the step size, more data allow a larger step. If the acceptance rate limits the
+    step size, fewer data suffice.
 
     Let l^2 be the variance of the log ratio without mini-batch noise. The acceptance rate is then
     2 Phi(-sqrt(l^2 + sigma2) / 2). This equation gives the present l^2, and the l^2 at the targets. Let K be the number
@@ -144,11 +146,10 @@ def resize_batches(
         fewest: smallest number of batches from which the variance can be estimated, if a step does not use all data.
     """
     sigma2, acceptance, skew_bias = (float(np.mean(v)) for v in (means.sigma2, means.acceptance, means.skew_bias))
-    noise_room_at_target = max((2 * ndtri(target_acceptance / 2)) ** 2 - target_sigma2, 0.1)
-    noise_room = max((2 * ndtri(np.clip(acceptance, 1e-3, 1 - 1e-3) / 2)) ** 2 - sigma2, 0.05)
-    factor = max(
-        sigma2 / target_sigma2 * noise_room_at_target / noise_room, least_factor, 2.0 if skew_bias > _SKEW_BIAS else 0.0
-    )
+    # l^2 at the targets, and the present l^2.
+    target_l2 = max((2 * ndtri(target_acceptance / 2)) ** 2 - target_sigma2, 0.1)
+    current_l2 = max((2 * ndtri(np.clip(acceptance, 1e-3, 1 - 1e-3) / 2)) ** 2 - sigma2, 0.05)
+    factor = max(sigma2 / target_sigma2 * target_l2 / current_l2, least_factor, 2.0 if skew_bias > _SKEW_BIAS else 0.0)
     floor = 1 / num_data if current.disjoint else 0.0
     wanted_data = 1 / (floor + (1 / current.num_used - floor) / float(np.clip(factor, 1 / 16, 4.0)))
     # Every K needs its own compiled program. With powers of two there are only a few of them.
@@ -175,6 +176,6 @@ def resize_batches(
 
 
 def split_batches(num_used: int, batches: int | None = None, *, disjoint: bool) -> Sizes:
-    """Split `num_used` data into `batches` batches of equal size (by default 20). A remainder is not used."""
+    """Split `num_used` data into `batches` batches of equal size, 20 batches by default. A remainder is not used."""
     batches = min(_NUM_BATCHES, num_used) if batches is None else batches
     return Sizes(max(1, num_used // batches), batches, disjoint)

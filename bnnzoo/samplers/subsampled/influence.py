@@ -153,7 +153,7 @@ def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: 
     """
     sizes = sampler.plan(posterior.num_data)
     if sizes.disjoint and sizes.num_used == posterior.num_data:
-        # Every step uses every row. Rounding errors of the difference below would have an arbitrary direction.
+        # Every step uses every row, so the steps miss nothing. The estimates below would contain only rounding errors.
         zero = jnp.zeros((), state.position.dtype)
         rows = row_influence(sampler, posterior, state, proposals=2 * _PROPOSALS, steps_between=0, key=key)
         return {"unseen": zero, "unseen_shift": zero, "rows_needed": _rows_needed(rows, state)}
@@ -171,7 +171,7 @@ def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: 
 def _rows_needed(rows: Influence, state: Any) -> Float[Array, ""]:
     """Return K1, the number of rows with which a step has sigma2 = 1.
 
-    With K rows drawn with replacement, sigma2 is K1 / K. K1 is the mean over the proposals of sum_i d_i^2 / p_i, where
+    With K rows drawn with replacement, sigma2 is K1 / K. K1 is the mean over the proposals of sum_i d_i^2 / p_i. Here
     d_i is the difference of row i (see `Influence`), and p_i is the probability that a draw selects row i. The exact
     formula also subtracts the square of sum_i d_i. This square is of order 1 and is neglected.
     """
@@ -210,7 +210,7 @@ def _unseen_fraction(
     shape: preconditioner.Preconditioner,
     direction: Float[Array, " dim"],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return the fraction of the log posterior's curvature in `direction` that the steps miss, and this curvature."""
+    """Return the fraction of the log posterior's curvature in `direction` that the steps miss, and the curvature."""
     theta, anchor, step = state.position, state.anchor, shape.correlate(direction)
     curvatures = posterior.over_data(lambda row: _directional_curvature(posterior, theta, step, row))
     prior = preconditioner.prior_precision(posterior, theta)
@@ -230,8 +230,8 @@ def _mean_shift(
 ) -> Float[Array, ""]:
     """Return the shift of a mean, in standard deviations, due to the unseen gradient sum_i unseen_i grad l_i.
 
-    The direction of the unseen gradient is used, in which the shift is largest. At a position of the chain, the unseen
-    gradient differs from its value at the posterior's mean. The difference is about the unseen fraction of the
+    The shift is computed in the direction of the unseen gradient, where it is largest. At a position of the chain, the
+    unseen gradient differs from its value at the posterior's mean. The difference is about the unseen fraction of the
     curvature times the total gradient. Both factors are known, so the difference is subtracted.
     """
 

@@ -94,7 +94,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return "none" if self.control_variate == "auto" else self.control_variate
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
-        """Return the values of `control_variate` and `proposal` if they are `auto`: second order, and hmc.
+        """Return `second` for the field `control_variate` and `hmc` for `proposal`, each only if the field is `auto`.
 
         The result is empty if the posterior has no known centre, or if each step uses all data.
         """
@@ -281,7 +281,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def difference(
         self, posterior: AbstractPosterior, d: Float[Array, " used"], known_change: Float[Array, ""]
     ) -> Difference:
-        """Return delta and its variance. `d` has each datum's change of log-likelihood, times its weight if any."""
+        """Return delta and its variance, as `estimate_difference` does. If data have weights, `d` includes them."""
         sizes, total = self.plan(posterior.num_data), posterior.num_data
         # Sizes are multiplied as floats: N * N overflows an int32 above 46 340 data.
         scale = jnp.asarray(posterior.likelihood_power, d.dtype) * float(total)

@@ -20,8 +20,8 @@ MAX_SIGMA2 = 2.0
 MAX_SKEW_BIAS = 0.015
 """Largest mean over the steps of acceptance x |skewness| sigma^3 / 6.
 
-In tests with outliers and with lognormal data, the errors of mean and variance are a few percent below this limit. With
-a value of 0.03 to 0.04 the error of the mean is 0.15 to 0.35 standard deviations
+In tests with outliers and with lognormal data, the mean and the variance of the draws are wrong by a few percent at
+values up to this limit. At values of 0.03 to 0.04 the mean is wrong by 0.15 to 0.35 standard deviations
 (`tests/samplers/test_batch_invariance.py`)."""
 
 MAX_STEP_SKEW = 0.05

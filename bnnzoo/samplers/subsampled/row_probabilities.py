@@ -70,10 +70,10 @@ def uniform(num_data: int) -> RowProbabilities:
 def update_probabilities(rows: RowProbabilities, square: Float[Array, " num_data"]) -> RowProbabilities:
     """Return the probabilities after another evaluation of the influence of the rows.
 
-    `square` has one value s_i for each row: the mean square of d_i over some proposals. d_i is the difference of the
-    row's log-likelihood (minus its control variate) between a proposal and the current position. An evaluation gives
-    p_i = (1 - a) s_i / sum_j s_j + a / N, with a = `_UNIFORM`. The new probabilities are a weighted mean over all
-    evaluations. Evaluation k has weight k, because a chain may be far from the posterior at first.
+    `square` has one value s_i for each row: the mean square of d_i over some proposals. d_i is the change of the row's
+    log-likelihood from the current position to a proposal. If there is a control variate, its change is subtracted. An
+    evaluation gives p_i = (1 - a) s_i / sum_j s_j + a / N, with a = `_UNIFORM`. The new probabilities are a weighted
+    mean over all evaluations. Evaluation k has weight k, because a chain may be far from the posterior at first.
 
     For a move of eta posterior standard deviations, s_i is about eta^2 h_i, where h_i is the leverage of the row.
     Probabilities proportional to sqrt(h_i) would give the noise of a step its smallest variance. Probabilities

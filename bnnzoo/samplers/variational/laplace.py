@@ -155,8 +155,9 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
         `mode_distance` is |F' g|^2, where g is the gradient of the log density and F F' the covariance, both at the
         mean of the Gaussian. It is the squared distance to the mode in standard deviations, so it is 0 at the mode.
         `log_evidence` is the log of the integral of a Gaussian curve that approximates the unnormalised posterior
-        density. The curve has the value and the curvature of the density at this point. If `mode_distance` is small, it
-        also has the slope of the density. Far from a mode a curve with this slope would overestimate the integral.
+        density. The curve has the value and the curvature of the density at the mean of the Gaussian. If
+        `mode_distance` is small, the curve also has the slope of the density there. Far from a mode, a curve with this
+        slope would overestimate the integral.
         """
         del key
         log_volume = self._log_volume(state)

@@ -42,9 +42,9 @@ def outputs(
 ) -> Float[Array, "batch output"]:
     """Return outputs of the network for theta ~ N(mean, diag(scale^2)), with independent noise for each datum.
 
-    Kingma, Salimans and Welling 2015. In every `eqx.nn.Linear` the outputs of the layer (the pre-activations) are drawn
-    for each datum, instead of its weights. For all other parameters the whole batch uses the values in `draw`. The
-    distribution of one datum's outputs is exact if the network uses each layer once per datum.
+    Kingma, Salimans and Welling 2015. In every `eqx.nn.Linear` the pre-activations are drawn for each datum, instead of
+    the weights. The pre-activations are the outputs of the layer. For all other parameters the whole batch uses the
+    values in `draw`. The distribution of one datum's outputs is exact if the network uses each layer once per datum.
     """
     # Parameters that are not sampled have scale 0.
     zero_network = jax.tree.map(

@@ -65,7 +65,7 @@ def join_processes(coordinator: str | None = None, count: int | None = None, ran
     Raises:
         UsageError: if the processes cannot connect to each other.
     """
-    # If another process fails, the first process must continue to save the draws. By default JAX would end it too.
+    # If another process fails, the first process must still save the draws. By default JAX would end this process too.
     jax.config.update("jax_enable_recoverability", True)
     # bnnzoo handles SIGTERM itself. JAX's service would catch the signal and only record it.
     jax.config.update("jax_enable_preemption_service", False)

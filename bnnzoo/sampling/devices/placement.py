@@ -1,4 +1,7 @@
-"""Placement of chains (in parallel on devices, in one vmap, or one after the other) and of the rows of the data."""
+"""Placement of the chains and of the rows of the data on devices.
+
+The chains run in parallel on several devices, in one vmap, or one after the other.
+"""
 
 from __future__ import annotations
 
@@ -84,8 +87,8 @@ class Placement(eqx.Module):
     ) -> PyTree:
         """Run `local(shared, *chains)` for a part of the chains on each device, or on each group of devices.
 
-        A group of devices shares the rows of the data. There the compiler divides the work: it recognises sums over
-        rows, and adds the sums of the devices. The chains are split explicitly, because they never interact.
+        A group of devices shares the rows of the data. Within a group, the compiler divides the work: it recognises
+        sums over rows, and adds the sums of the devices. The chains are split explicitly, because they never interact.
 
         Args:
             local: function of `shared` and the values of some chains.
@@ -143,7 +146,7 @@ def host_devices(recipe: Recipe) -> int:
 
     With a mesh, it is the number of devices of the mesh, at most `_MOST_DEVICES`. With the chain methods `vectorized`
     and `sequential` it is 1. Otherwise it is the largest divisor of the number of chains that does not exceed the
-    number of cores (or 4, on a machine with fewer than 4 cores).
+    number of cores. A machine with fewer than 4 cores counts as a machine with 4 cores.
     """
     if recipe.mesh is not None:
         return min(_MOST_DEVICES, prod(axes(recipe.mesh)))

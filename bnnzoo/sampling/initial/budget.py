@@ -1,4 +1,4 @@
-"""Choice of the lengths (warm-up, thinning and draws) of a run with a time budget, if the recipe does not set them.
+"""Choice of the lengths of a run from its time budget: warm-up, thinning and draws, unless the recipe sets them.
 
 The time of a gradient is measured before warm-up. The time of a step is measured in the second half of warm-up, for the
 thinning. After warm-up, the clock determines only the number of draws. The result file stores a recipe with fixed
@@ -30,7 +30,7 @@ from bnnzoo.sampling.initial.trained_start import train
 _LEAST_SHARE = 0.3
 """Smallest fraction of the budget for warm-up and draws, even if finding the initial positions took too long."""
 _START_SHARE = 0.4
-"""Largest fraction of the budget for training the initial positions. More time for draws is worth more than that."""
+"""Largest fraction of the budget for training the initial positions. Beyond it, time for draws is worth more."""
 FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
 _WARMUP_SHARE = 0.4
 _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 1000
@@ -151,7 +151,10 @@ def with_start(problem: Problem, placement: Placement, *, key: PRNGKeyArray) -> 
 
 
 def training_steps(problem: Problem, placement: Placement, *, most: int, share: float, key: PRNGKeyArray) -> int:
-    """Return the number of training steps that take a fraction `share` of the budget. A short trial is timed for it."""
+    """Return the number of training steps that take a fraction `share` of the budget, from the time of a short trial.
+
+    The number is at least `FEWEST_START_STEPS`, and at most `most` if `most` is larger.
+    """
     assert problem.recipe.budget is not None
     thetas = problem.initial_positions(trained=True, key=key)
     options = {"most_steps": most, "held_out": problem.recipe.start_held_out, "steps_a_look": _PILOT_STEPS}

@@ -40,14 +40,14 @@ _LEVEL = 0.005
 """Largest p value for which a likelihood with more parameters is selected.
 
 The training rows of the networks overlap. The true standard error of the mean gain is therefore larger by the factor
-(1 + 10 / 9)^(1/2) (Nadeau and Bengio 2003), and the true level of the test is about 0.04."""
+(1 + 10 / 9)^(1/2) (Nadeau and Bengio 2003). The true level of the test is about 0.04."""
 
 
 def is_likelihood_open(problem: Problem) -> bool:
     """Whether the run must select its noise model.
 
-    It must if neither the recipe nor the model names a likelihood, the run is a regression with a time budget and a
-    trained start, and the training holds out rows.
+    It must if the run is a regression with a time budget, and neither the recipe nor the model names a likelihood. The
+    initial positions must also be trained, and the training must hold out rows.
     """
     recipe, description = problem.recipe, problem.description
     return (

@@ -40,7 +40,10 @@ class Carry(NamedTuple):
 
 
 class Setup(eqx.Module):
-    """Posterior, sampler, warm-up and placement: an argument of all programs, so its numbers are not constants."""
+    """Posterior, sampler, warm-up and placement.
+
+    A setup is an argument of the compiled programs, so that its numbers are not constants of the programs.
+    """
 
     posterior: AbstractPosterior
     sampler: AbstractSampler
@@ -136,9 +139,9 @@ class Work(eqx.Module):
     """Input of one call of `advance`: `count` rows of `thin` steps each, starting at step `start`.
 
     The numbers are uint32 arrays. A Python integer would be a constant of the program, so that every new value would
-    need a new compilation. On an accelerator `thin` is a Python integer nevertheless: if the length of a loop is not
-    constant, the device waits after each iteration until the host has read whether the loop continues. A new value of
-    `phase` or `keep` needs a new compilation.
+    need a new compilation. On an accelerator `thin` is a Python integer nevertheless, because a loop without a constant
+    length is slow there: the device waits after each iteration until the host has read whether the loop continues. A
+    new value of `phase` or `keep` needs a new compilation.
     """
 
     setup: Setup

@@ -1,9 +1,9 @@
 """The sampling loop: jitted steps of all chains in chunks, the same for every sampler.
 
-A chunk is one call of a compiled program. Its number of draws, its thinning and its first step are arguments of the
-program, so all chunks execute the same instructions, and nothing is compiled twice. The random key of a step depends
-only on the number of the step in the run: `fold_in(chain_key, step)`. Therefore the draws do not change if the chunks
-have other sizes, or if the run is stopped and resumed.
+A chunk is one call of a compiled program. The chunk's number of draws, its thinning and its first step are arguments of
+the program. Therefore all chunks execute the same instructions, and nothing is compiled twice. The random key of a step
+depends only on the number of the step in the run: `fold_in(chain_key, step)`. Therefore the draws do not change if the
+chunks have other sizes, or if the run is stopped and resumed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The number of rows (draws or warm-up steps) of each chunk, chosen so that a chunk takes about a target time."""
+"""Choice of the number of rows of each chunk from a target time. A row is a draw or a warm-up step."""
 
 from __future__ import annotations
 

@@ -61,11 +61,11 @@ class StepSizeTuning(NamedTuple):
 class StepSize(AbstractWarmup):
     """Adaptation to the largest step size eta for which no limit of the sampler is exceeded on average.
 
-    The sampler's `headroom` returns a number for each limit. It is positive if the step size may become larger.
-    The method is stochastic approximation (Robbins and Monro 1951): log eta_{t+1} = log eta_t + gain t^-0.6 h_t, where
-    h_t is the smallest running mean of these numbers. The result is the average of log eta over the steps t, with
-    weights t (Polyak and Juditsky 1992). A sampler whose `headroom` is empty is not adapted: it has no step size, or
-    adapts it itself.
+    The sampler's `headroom` returns the margin to each limit, such as a target acceptance rate. If a margin is
+    positive, the step size may become larger. The method is stochastic approximation (Robbins and Monro 1951):
+    log eta_{t+1} = log eta_t + gain t^-0.6 h_t. There is a running mean of each margin, and h_t is the smallest of
+    these means. The result is the average of log eta over the steps t, with weights t (Polyak and Juditsky 1992). If
+    `headroom` is empty, nothing is adapted: the sampler has no step size, or adapts it itself.
     """
 
     gain: Annotated[Number, Gt(0)] = number(1.0)
