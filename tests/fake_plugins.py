@@ -25,17 +25,17 @@ BROKEN = {
     ),
     "returns-none": (
         "from bnnzoo import hookimpl\n@hookimpl\ndef bnnzoo_models(): pass\n",
-        "bnnzoo_models returned NoneType, not a list",
+        "bnnzoo_models: must return a list of bnnzoo.Entry (got NoneType)",
     ),
     "returns-strings": (
         "from bnnzoo import hookimpl\n@hookimpl\ndef bnnzoo_models(): return ['mlp2']\n",
-        "a list with str, not bnnzoo.Entry",
+        "must return a list of bnnzoo.Entry (got a list with str)",
     ),
     "misspelt": (
         "from bnnzoo import hookimpl\n@hookimpl\ndef bnnzoo_sampler(): return []\n",
         "unknown hook bnnzoo_sampler; did you mean bnnzoo_samplers?",
     ),
-    "unmarked": ("def bnnzoo_samplers(): return []\n", "bnnzoo_samplers is not marked"),
+    "unmarked": ("def bnnzoo_samplers(): return []\n", "the hook bnnzoo_samplers has no decorator"),
     "api": ("BNNZOO_API = 99\n", "requires plugin API 99"),
     "bad-name": (
         "from bnnzoo import Entry, hookimpl\n@hookimpl\ndef bnnzoo_models(): return [Entry('../etc', 'a.b:C', 'x')]\n",

@@ -54,7 +54,7 @@ class Density(AbstractModel):
         if task == "classification":
             raise UsageError(
                 "model density: a mixture of Gaussians needs numbers, but the targets are class labels; use "
-                "another model"
+                "another model, such as mlp"
             )
         return "mixture"
 

@@ -32,20 +32,22 @@ def check(model: AbstractModel, network: Any, architecture: Architecture, likeli
     """
     if not callable(network):
         result = "nothing" if network is None else f"a {type(network).__name__}"
-        raise _fault(model, f"build must return a network, an eqx.Module that takes one input (got {result})")
+        raise _fault(
+            model, f"build must return a network: an eqx.Module that can be called with one input (got {result})"
+        )
     input_shape, num_outputs = architecture.input_shape, architecture.num_outputs
     try:
         outputs = eqx.filter_eval_shape(network, jax.ShapeDtypeStruct(input_shape, _precision(network)))
     except Exception as error:
         problem = f"its network cannot take one input of shape {list(input_shape)}: {one_line(error)}"
         raise _fault(model, problem) from error
-    expectation = f"but the likelihood {likelihood} needs [{num_outputs}]"
+    expectation = f"but the likelihood {likelihood} needs floating-point outputs of shape [{num_outputs}]"
     if not hasattr(outputs, "shape"):
         raise _fault(model, f"its network returns a {type(outputs).__name__} for one input, {expectation}")
     if outputs.shape != (num_outputs,) or not jnp.issubdtype(outputs.dtype, jnp.floating):
         result = f"{outputs.dtype}{list(outputs.shape)} for one input of shape {list(input_shape)}"
         raise _fault(
-            model, f"its network returns {result}, {expectation}: build was called with num_outputs {num_outputs}"
+            model, f"its network returns {result}, {expectation}; build was called with num_outputs={num_outputs}"
         )
 
 

@@ -53,7 +53,9 @@ class Own(AbstractModel):
         except Exception as error:
             raise UsageError(f"{name}: cannot take one input of shape {list(input_shape)}: {error}") from error
         if not hasattr(outputs, "shape"):
-            raise UsageError(f"{name}: returns a {type(outputs).__name__} for one input; return the outputs alone")
+            raise UsageError(
+                f"{name}: returns a {type(outputs).__name__} for one input; return only the array of outputs"
+            )
         if outputs.shape != (num_outputs,):
             raise UsageError(
                 f"{name}: returns shape {list(outputs.shape)} for one input, but the likelihood needs "
@@ -71,7 +73,7 @@ def _refuse_layers(name: str, network: Any) -> None:
     for layer in jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, kinds)):
         if isinstance(layer, eqx.nn.BatchNorm):
             raise UsageError(
-                f"{name}: has a BatchNorm layer, so that the outputs of a row depend on other rows; use "
+                f"{name}: has a BatchNorm layer, so the outputs of a row depend on other rows; use "
                 "equinox.nn.LayerNorm or GroupNorm instead"
             )
         if isinstance(layer, eqx.nn.Dropout) and not layer.inference:

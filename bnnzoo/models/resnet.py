@@ -76,7 +76,9 @@ class Resnet(AbstractModel):
 
     def __check_init__(self) -> None:
         if not self.channels or any(width < 1 or width % self.groups for width in self.channels):
-            raise ValueError(f"channels: each must be a multiple of groups={self.groups} (got {self.channels})")
+            raise ValueError(
+                f"channels: must be one or more numbers, each a multiple of groups={self.groups} (got {self.channels})"
+            )
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
         """Return a residual network for images of shape [channel, height, width]."""

@@ -27,7 +27,7 @@ def picture_format(path: Path) -> str:
     """
     format = path.suffix.removeprefix(".").lower()
     if format not in FORMATS:
-        raise UsageError(f"{path}: a picture needs the ending {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+        raise UsageError(f"{path}: unknown picture format; use the ending {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     return format
 
 

@@ -102,18 +102,22 @@ def band(one: Band, *, feature: str, target: str, of: Of = "predictive", truth: 
         axes[-1, 0].set_xlabel(feature)
         figure.align_ylabels(axes)
     sentences = [
-        f"{range_name} aleatoric {np.median(predictions['aleatoric_sd'][mask]):.3g}, "
+        f"{range_name}: aleatoric {np.median(predictions['aleatoric_sd'][mask]):.3g}, "
         f"epistemic {np.median(predictions['epistemic_sd'][mask]):.3g}"
         for range_name, mask in (
-            ("over the data's range", one.is_in_data_range()),
-            ("outside it, on grey,", ~one.is_in_data_range()),
+            ("in the range of the training data", one.is_in_data_range()),
+            ("outside the range of the training data (grey)", ~one.is_in_data_range()),
         )
         if mask.any()
     ]
-    description = "predictive mean with 50 and 90 % intervals" if rows else "mean and two standard deviations of f(x)"
+    description = (
+        "predictive mean with 50 and 90 % intervals"
+        if rows
+        else f"mean ± 2 standard deviations of f(x), the mean of {target} for one draw of the weights,"
+    )
     alt = (
         f"{target} against {feature}: {description} and the training data{' and the true curve' if truth else ''}"
-        f"{'; below, the standard deviation. Its median' if rows else '. The median of the standard deviation'} "
+        f"{'; below, the standard deviation' if rows else ''}. Median of the standard deviation "
         f"{'; '.join(sentences)}."
     )
     return Picture("band", "Predictive band", alt, figure, pd.DataFrame({feature: grid} | one.columns))
@@ -133,7 +137,7 @@ def scatter(panel: Axes, run_band: Band) -> None:
     data = (
         "training data"
         if len(row_numbers) == len(run_band.x)
-        else f"{len(row_numbers)} of {len(run_band.x)} training data"
+        else f"{len(row_numbers)} of {len(run_band.x)} training rows"
     )
     panel.plot(
         run_band.x[row_numbers], run_band.y[row_numbers], ".", color=INK, ms=3, alpha=0.55, mew=0, label=data, zorder=3
@@ -182,10 +186,11 @@ def bands(
         f"{run_band.name} {np.median(run_band.standard_deviation(of)[run_band.is_in_data_range()]):.3g}"
         for run_band in run_bands
     )
-    description = run_bands[0].intervals(of)[0][0] if of == "predictive" else "two standard deviations of f(x)"
+    interval = run_bands[0].intervals(of)[0][0]
+    description = f"{'' if overlay else 'mean and '}{interval}" if of == "predictive" else interval
     alt = (
-        f"{target} against {feature} for {len(run_bands)} runs {'over each other' if overlay else 'side by side'}: "
-        f"mean and {description}, the training data{' and the true curve' if truth else ''}. Median of the standard "
+        f"{target} against {feature} for {len(run_bands)} runs {'in one panel' if overlay else 'side by side'}: "
+        f"{description}, the training data{' and the true curve' if truth else ''}. Median of the standard "
         f"deviation over the range of the data: {widths}."
     )
     table = pd.concat(

@@ -88,7 +88,7 @@ def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) ->
     with _style.style():
         figure, axes = _style.panels(height=2.9)
         panel = axes[0, 0]
-        panel.fill_between(claimed, low, high, color=MUTED, alpha=0.2, lw=0, label=f"tolerated: within {tolerance:.1%}")
+        panel.fill_between(claimed, low, high, color=MUTED, alpha=0.2, lw=0, label=f"tolerance: ± {tolerance:.1%}")
         panel.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
         marked_levels = [0.5, 0.8, 0.9, 0.95]
         for (name, curve), colour in zip(observed.items(), cycle(_style.CYCLE)):
@@ -103,7 +103,7 @@ def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) ->
         else:
             panel.legend(loc="upper left")
     coverage_text = "; ".join(
-        f"{f'of {name} ' if len(pits) > 1 else ''}"
+        f"{f'{name}: ' if len(pits) > 1 else ''}"
         + ", ".join(f"{level:.0%} intervals contain {np.mean(curve <= level):.1%}" for level in (0.5, 0.9))
         for name, curve in inside.items()
     )

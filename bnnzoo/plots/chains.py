@@ -86,8 +86,8 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
     name = max(worst, key=lambda key: worst[key])
     alt = (
         f"Frequency of the ranks of each chain's draws, for {len(values)} predictions. The frequency is 1 (uniform) "
-        f"if the chains agree. The largest difference from 1 is {worst[name]:.2g}, for {name}. Independent draws stay "
-        "in the grey band."
+        f"if the chains agree. The largest difference from 1 is {worst[name]:.2g}, for {name}. The grey band "
+        "contains 98 % of the frequencies if the chains agree."
     )
     table = pd.DataFrame(
         [
@@ -124,7 +124,7 @@ def autocorrelation(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: 
     alt = (
         f"Autocorrelation of {len(values)} predictions within each of {chains} chains, up to lag {lags[-1]}. "
         f"The smallest effective sample size shown is {ess[worst]:.0f} of {chains * draws} draws, for {worst}. "
-        "Values inside the grey band are noise."
+        "Values inside the grey band do not differ clearly from 0."
     )
     table = pd.DataFrame({"lag": lags} | {name: value.mean(0) for name, value in by_name.items()})
     return Picture("autocorrelation", "Autocorrelation of the chains", alt, figure, table)

@@ -41,7 +41,8 @@ def density_of_one(
         panel.legend(loc="upper center", ncols=2)
     alt = (
         f"Predictive density of {column} over a histogram of {len(rows)} training rows. The density is largest "
-        f"({density.max():.3g}) at {grid[density.argmax()]:.3g}. The band contains 90 % of the draws' densities."
+        f"({density.max():.3g}) at {grid[density.argmax()]:.3g}. At each point, the band contains 90 % of "
+        "the draws' densities."
     )
     table = pd.DataFrame({column: grid, "density": density, "q05": low, "q95": high})
     return Picture("density", _TITLE, alt, figure, table)
@@ -72,7 +73,7 @@ def density_of_two(
     peak = np.unravel_index(density.argmax(), density.shape)
     alt = (
         f"Regions of highest predictive density of {columns[0]} and {columns[1]} that contain 50, 90 and 99 % "
-        f"of all rows, over {len(row_numbers)} of {len(rows)} training rows. The density is largest "
+        f"of the probability, with {len(row_numbers)} of {len(rows)} training rows. The density is largest "
         f"({density.max():.3g}) at ({x_grid[peak[1]]:.3g}, {y_grid[peak[0]]:.3g})."
     )
     x, y = np.meshgrid(x_grid, y_grid)

@@ -57,8 +57,8 @@ def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
     )
     alt = (
         f"Histogram of the probability integral transform of {rows} test targets in {bins} bins: {moments_text}. A "
-        "calibrated prediction has mean 0.5 and standard deviation 0.289. The bars show two standard errors of a bin; "
-        "they are not a limit."
+        "calibrated prediction has mean 0.5 and standard deviation 0.289. The bars show two standard errors of each "
+        "bin; the test of calibration does not use them."
     )
     table = pd.concat(
         [
@@ -92,13 +92,13 @@ def sbc(names: Sequence[str], uniform: Float[np.ndarray, "replicate quantity"]) 
             panel.stairs(value, edges, fill=True, color=BLUE, alpha=0.45, lw=0)
             panel.set_title(name, fontsize=8)
             panel.set_ylim(0, 1.1 * max(float(relative_counts.max()), float(high)))
-        axes[-1, 0].set(xlabel="rank of the truth among the draws, divided by the number of draws", xlim=(0, 1))
+        axes[-1, 0].set(xlabel="rank of the true value among the draws / number of draws", xlim=(0, 1))
         figure.supylabel("frequency / uniform", fontsize=9)
     num_outside = int(np.sum((relative_counts < low) | (relative_counts > high)))
     alt = (
-        f"Histograms of the rank of the truth among the draws of {replicates} simulated data sets, for "
-        f"{', '.join(names)}, in {bins} bins each; {num_outside} of {counts.size} bins are outside the grey band, "
-        "which contains 99 % of a bin's counts if the draws are calibrated."
+        f"Histograms of the rank of the true value among the draws of {replicates} simulated data sets, for "
+        f"{', '.join(names)}, in {bins} bins each. If the draws are calibrated, the grey band contains 99 % of the "
+        f"counts of a bin; {num_outside} of {counts.size} bins are outside it."
     )
     table = pd.DataFrame(
         [

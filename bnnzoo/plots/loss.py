@@ -63,9 +63,9 @@ def loss(paths: Sequence[Descent]) -> Picture:
         panel.set_ylim(low - 0.1 * room, high + room)
         panel.set(xscale="log", xlabel="step", ylabel="loss L(θ) = −log p(θ, D), up to a constant")
         _style.add_legend(figure, *panel.get_legend_handles_labels())
-    curve_label = "; ".join(f"{row['run']}: {row['loss']:.4g} {row['what']}" for row in rows)
+    curve_label = "; ".join(f"{row['run']}: {row['what']} {row['loss']:.4g}" for row in rows)
     alt = f"The loss of {len(paths)} runs over their steps, one line per chain. {curve_label}."
-    return Picture("loss", "Minimising and sampling the loss", alt, figure, pd.DataFrame(rows))
+    return Picture("loss", "Loss over the steps", alt, figure, pd.DataFrame(rows))
 
 
 def _curves_of_path(path: Descent) -> list[tuple[np.ndarray, np.ndarray]]:

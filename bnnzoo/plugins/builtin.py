@@ -67,7 +67,7 @@ _SAMPLERS = {
     "mcmc.gibbs": "Metropolis within Gibbs: layers, arrays or single numbers in turn",
     "mcmc.mala": "Metropolis-adjusted Langevin: one gradient per step, then accept or reject",
     "subsampled.penalty": "the penalty method: Metropolis on mini-batches, corrected for their noise",
-    "subsampled.batched": "the penalty method without its penalty, for comparison",
+    "subsampled.batched": "Metropolis on mini-batches without a correction for their noise, for comparison",
     "sgmcmc.sgld": "stochastic gradient Langevin dynamics: mini-batch gradients, no accept step",
     "sgmcmc.sghmc": "stochastic gradient HMC: mini-batch gradients with momentum and friction",
     "sgmcmc.sms-ubu": "Langevin with momentum and symmetric sweeps over the mini-batches",
@@ -82,7 +82,7 @@ _SAMPLERS = {
     "variational.dropout": "Monte Carlo dropout: a trained network with randomly dropped units",
     "variational.ensemble": "deep ensemble: one trained network per chain",
     "variational.laplace": "Laplace approximation: the Gaussian with the posterior's curvature at a mode",
-    "variational.swag": "SWAG: a Gaussian through the path of stochastic gradient descent",
+    "variational.swag": "SWAG: a Gaussian fitted to the path of stochastic gradient descent",
 }
 """Samplers as FAMILY.NAME: the package and the module of each."""
 
@@ -97,7 +97,7 @@ _DATASETS = {
     "linear-line": "a noisy line: univariate linear regression",
     "mdn-sine": "y = sin 3x + (0.1 + 0.3|x|) e: noise that grows away from 0",
     "mdn-branches": "y = ±(0.5 + 0.5x) + 0.15 e: two branches for every input",
-    "mdn-bump": "a bump with noise that grows to the right: two tanh units can represent both",
+    "mdn-bump": "a bump with noise that grows to the right: two tanh units can represent the bump and the noise",
     "two-moons": "two interleaved half circles with noise: a density, without inputs",
     "tutorial-sine": "y = 10 sin(2 pi x) + e: 32 points for a first run",
     "diabetes": "disease progression of 442 patients (scikit-learn), regression",
@@ -107,7 +107,7 @@ _DATASETS = {
 
 _LIKELIHOODS = {
     "likelihoods.gaussian": "Gaussian noise of one scale, fixed or learned",
-    "likelihoods.student-t": "Student's t about the output: noise with outliers",
+    "likelihoods.student-t": "Student's t centred at the output: noise with outliers",
     "likelihoods.heteroscedastic": "Gaussian or t whose mean and scale are network outputs",
     "likelihoods.mixture": "mixture of Gaussians whose parameters are network outputs",
     "likelihoods.mixture-per-target": "a separate mixture of Gaussians for each target",
@@ -125,7 +125,7 @@ _PRIORS = {
     "priors.scale-mixture": "a wide and a narrow Gaussian: few large weights",
     "priors.hierarchical": "a Gaussian per layer, with sampled scales",
     "ard.ard": "weights of an input share a scale: irrelevant inputs are suppressed",
-    "priors.fan-in": "N(0, scale^2 / fan-in) on weights: the same function scale at any width",
+    "priors.fan-in": "N(0, scale^2 / fan-in) on weights: the scale of the outputs does not depend on the layer widths",
 }
 """Priors as MODULE.NAME."""
 

@@ -145,7 +145,8 @@ def check_name(name: str) -> str:
     folded = name.casefold()
     if not _NAME.fullmatch(folded):
         raise UsageError(
-            f"invalid name {name!r}; use letters, digits, - and _ (at most 64), with a letter or digit first"
+            f"invalid name {name!r}; use letters, digits, - and _, with a letter or digit first, and at most 64 "
+            "characters"
         )
     return folded
 
@@ -202,7 +203,10 @@ def _missing_plugins(distributions: set[str]) -> list[Plugin]:
     if _is_flag_set("BNNZOO_DISABLE_PLUGINS"):
         return []
     missing = sorted(_requested_distributions() - distributions)
-    return [Plugin("?", name, "", "named in BNNZOO_PLUGINS, but offers no plugin", "", "", {}) for name in missing]
+    return [
+        Plugin("?", name, "", "BNNZOO_PLUGINS names it, but no installed package of this name has a plugin", "", "", {})
+        for name in missing
+    ]
 
 
 def _origin(point: _Point) -> tuple[str, str]:
@@ -276,21 +280,24 @@ def _check_hook_names(manager: pluggy.PluginManager, plugin: Any) -> None:
             remedy = f"did you mean {similar_names[0]}?" if similar_names else f"there are: {', '.join(_HOOKS)}"
             raise PluginError(f"unknown hook {name}; {remedy}")
         if manager.parse_hookimpl_opts(plugin, name) is None:
-            raise PluginError(f"{name} is not marked; put @bnnzoo.hookimpl above it")
+            raise PluginError(f"the hook {name} has no decorator; put @bnnzoo.hookimpl above it")
 
 
 def _check_entries(kind: str, hook: str, entries: Any) -> Iterable[Entry]:
     if not isinstance(entries, list):
-        raise PluginError(f"{hook} returned {type(entries).__name__}, not a list of bnnzoo.Entry")
+        raise PluginError(f"{hook}: must return a list of bnnzoo.Entry (got {type(entries).__name__})")
     names: set[str] = set()
     for entry in entries:
         if not isinstance(entry, Entry):
-            raise PluginError(f"{hook} returned a list with {type(entry).__name__}, not bnnzoo.Entry")
+            raise PluginError(f"{hook}: must return a list of bnnzoo.Entry (got a list with {type(entry).__name__})")
         if not all(isinstance(text, str) for text in entry):
             raise PluginError(f"{hook}: the fields of an Entry must be text (got {entry!r})")
         name = entry.name.casefold()
         if not (_RECIPE_NAME if kind == RECIPES else _NAME).fullmatch(name):
-            raise PluginError(f"{hook}: invalid name {entry.name!r}; use letters, digits, - and _ (at most 64)")
+            marks = "-, _ and ." if kind == RECIPES else "- and _"
+            raise PluginError(
+                f"{hook}: invalid name {entry.name!r}; use letters, digits, {marks}, at most 64 characters"
+            )
         if name in names:
             raise PluginError(f"{hook}: the name {entry.name!r} is used twice")
         if not (_RECIPE_TARGET if kind == RECIPES else _TARGET).fullmatch(entry.target):
@@ -298,7 +305,9 @@ def _check_entries(kind: str, hook: str, entries: Any) -> Iterable[Entry]:
             raise PluginError(f"{hook}: {name}: invalid target {entry.target!r}; write {expected_form!r}")
         allowed = EXACTNESS if kind == "samplers" else ("",)
         if entry.exactness not in allowed:
-            expected = ", ".join(EXACTNESS) if kind == "samplers" else "only samplers have an exactness"
+            expected = (
+                f"use {', '.join(EXACTNESS)}" if kind == "samplers" else "leave it out, because only samplers have one"
+            )
             raise PluginError(f"{hook}: {name}: invalid exactness {entry.exactness!r}; {expected}")
         names.add(name)
     return entries
@@ -317,11 +326,12 @@ def _with_conflicts(plugin: Plugin, entries_by_kind: dict[str, list[Registered]]
             part_name = f"{singular(kind)} {own_entry.name!r}"
             if OWN in rival_distributions:
                 conflicts.append(
-                    f"{part_name} has the name of a built-in part and cannot replace it; write {own_entry.full_name}"
+                    f"{part_name} has the name of a built-in part and cannot replace it; to use it, write "
+                    f"{own_entry.full_name}"
                 )
             elif rival_distributions:
                 conflicts.append(
-                    f"{part_name} is also offered by {', '.join(sorted(rival_distributions))}; write "
+                    f"{part_name} is also offered by {', '.join(sorted(rival_distributions))}; to use it, write "
                     f"{own_entry.full_name}"
                 )
     return plugin._replace(error="; ".join(conflicts))

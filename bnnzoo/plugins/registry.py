@@ -167,7 +167,7 @@ def not_found(kind: str, name: str) -> str:
         if plugin.error and not any(plugin.counts.values())
     ]
     if failed_plugins:
-        message += f" (failed to load: {', '.join(failed_plugins)}; see bnnzoo plugins)"
+        message += f" (plugins that failed to load: {', '.join(failed_plugins)}; see bnnzoo plugins)"
     return message
 
 
@@ -280,10 +280,10 @@ def _fault_of_part(entry: Registered, part: Any) -> str:
     if not (isinstance(part, type) and issubclass(part, getattr(importlib.import_module(module), name))):
         return f"is not a subclass of bnnzoo.{name}"
     if abstract_methods := sorted(getattr(part, "__abstractmethods__", ())):
-        return f"does not implement all of bnnzoo.{name}: {', '.join(abstract_methods)}"
+        return f"does not implement all methods of bnnzoo.{name}: it lacks {', '.join(abstract_methods)}"
     class_exactness = getattr(part, "exactness", "")
     if entry.kind == "samplers" and class_exactness != entry.exactness:
-        return f"is listed as {entry.exactness}, but its class declares {class_exactness or 'nothing'}"
+        return f"is listed with exactness {entry.exactness}, but its class declares {class_exactness or 'nothing'}"
     return ""
 
 

@@ -70,9 +70,7 @@ class AbstractPosterior(eqx.Module):
             UsageError: if the rows cannot be split evenly, and this posterior cannot have rows of padding.
         """
         if self.num_data % multiple:
-            raise UsageError(
-                f"mesh: data={multiple} does not divide {self.num_data} rows; use a divisor of the number of rows"
-            )
+            raise UsageError(f"mesh: data={multiple} must be a divisor of the number of rows, {self.num_data}")
         return self
 
     def minibatch(self, size: int, *, replace: bool = True, key: PRNGKeyArray) -> Any:

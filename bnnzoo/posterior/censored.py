@@ -93,8 +93,8 @@ class Censored(AbstractLikelihood):
         smallest_count, largest_count = np.maximum(np.floor(low) + 1, 0.0), np.ceil(high) - 1
         for row, column in np.argwhere((low < high) & (largest_count < smallest_count))[:1]:
             raise UsageError(
-                f"row {row + 1}, target {column + 1}: no count lies between {low[row, column]:g} and "
-                f"{high[row, column]:g}; write an inclusive end as <=5, >=5 or [1,2]"
+                f"row {row + 1}, target {column + 1}: no count lies strictly between {low[row, column]:g} and "
+                f"{high[row, column]:g}; to include an end, write <=5, >=5 or [1,2]"
             )
 
 

@@ -73,7 +73,7 @@ def _log_interval(
     if isinstance(distribution, dist.Poisson):
         return log_poisson_interval(low, high, jnp.asarray(distribution.rate))
     raise UsageError(
-        f"censored targets: {type(distribution).__name__} has no probabilities of intervals; use "
+        f"censored targets: not supported for the distribution {type(distribution).__name__}; use "
         "[[likelihood=gaussian]], heteroscedastic, student-t, mixture or poisson"
     )
 

@@ -64,11 +64,14 @@ class NumpyroPosterior(AbstractPosterior):
             raise UsageError(f"site {discrete[0]} is discrete and has no gradient; marginalise it (sum it out)")
         observed = [site for site in sites if is_observation(site)]
         if not observed:
-            raise UsageError("the model observes nothing; give a site obs=..., and the data as arguments")
+            raise UsageError(
+                "the model has no observed site; give a site obs=..., and pass the data as arguments of the model"
+            )
         for number, leaf in enumerate(jax.tree.leaves((args, kwargs))):
             if isinstance(leaf, jax.Array | np.ndarray) and leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
                 raise UsageError(
-                    f"argument {number + 1}: contains values that are not finite numbers; leave such rows out"
+                    f"argument {number + 1}: contains values that are not finite numbers; remove the rows with "
+                    "these values"
                 )
         try:
             initial = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
@@ -263,12 +266,12 @@ def _check_sites(sites: Iterable[Mapping[str, Any]]) -> None:
         name = site["name"]
         if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
             raise UsageError(
-                f"plate {name} subsamples; remove subsample_size, because the sampler draws the mini-batches"
+                f"plate {name}: subsample_size is not supported; remove it, because the sampler draws the mini-batches"
             )
         if site["type"] == "param":
             raise UsageError(f"param {name} has no prior; make it a site, numpyro.sample({name!r}, ...)")
         if site["type"] in ("sample", "deterministic") and not _FILE_NAME.fullmatch(name):
             raise UsageError(
-                f"site {name!r}: a result file cannot contain this name; use a name without / (use divider='_' in "
-                "handlers.scope), without a dot at the start, and other than chain and draw"
+                f"site {name!r}: a result file cannot contain this name; use a name without / and "
+                "without a dot at the start, but not chain or draw; in handlers.scope, use divider='_'"
             )

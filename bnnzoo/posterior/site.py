@@ -80,15 +80,17 @@ class Site(eqx.Module):
         if not posterior.by_row:
             raise UsageError(
                 "cannot predict single rows: the rows of the model are not independent, or are not arguments of the "
-                "model; write it as model(x, y), where row i of y depends only on row i of x and on parameters that "
-                "all rows share"
+                "model; write the model as model(x, y), where row i of y depends only on row i of x and on parameters "
+                "that all rows share"
             )
         theta = posterior.start(key=jax.random.key(0))
         sites, _ = posterior.sites_at(theta, posterior.all_rows())
         observed_site, *other_sites = [site for site in sites.values() if is_observation(site)]
         if other_sites:
             names = " and ".join(site["name"] for site in (observed_site, *other_sites))
-            raise UsageError(f"cannot predict several observed sites ({names}); observe the columns of one array")
+            raise UsageError(
+                f"cannot predict several observed sites ({names}); observe all targets at one site, as one array"
+            )
         arguments = _arguments(posterior)
         target = _observed(observed_site, arguments, posterior)
         blocks: list[Block] = []
@@ -157,8 +159,8 @@ class Site(eqx.Module):
             single_densities, means = None, jnp.full(1, jnp.nan)
         except Exception as error:  # a model may raise any error if it is called with one row
             raise UsageError(
-                f"cannot predict single rows: the model fails on one row ({type(error).__name__}: "
-                f"{' '.join(str(error).split())[:100]}); write it for any number of rows"
+                f"cannot predict single rows: the model fails if it is called with one row ({type(error).__name__}: "
+                f"{' '.join(str(error).split())[:100]}); write the model for any number of rows"
             ) from error
         if single_densities is None or jnp.isnan(means).any():
             raise UsageError(
@@ -169,8 +171,8 @@ class Site(eqx.Module):
         if not np.allclose(single_densities, joint_densities, rtol=1e-3, atol=1e-3):
             raise UsageError(
                 f"site {self.name}: the density of a row changes if the model is called with this row only; its "
-                "distribution must depend only on the inputs of the row, not on observed values; remove scale and "
-                "mask"
+                "distribution must depend only on the inputs of the row, not on observed values; remove "
+                "handlers.scale and handlers.mask"
             )
 
 
@@ -273,8 +275,8 @@ def _observed(site: Mapping[str, Any], arguments: list[Argument], posterior: Num
     ]
     if len(matching) != 1:
         raise UsageError(
-            f"site {site['name']}: the observed values must equal one argument of the model, and only one; do not "
-            "change them, and give them once, as obs=y"
+            f"site {site['name']}: the observed values must equal exactly one argument y of the model; pass y to the "
+            "model only once, and observe it unchanged, as obs=y"
         )
     return matching[0]
 

@@ -54,7 +54,9 @@ class SubspaceChoice(NamedTuple):
         except ValueError:
             tau = -1.0
         if not 0 <= tau < np.inf:
-            raise UsageError(f"{kind}: the threshold must be a number of at least 0 (got {text!r}); use {kind}:1000")
+            raise UsageError(
+                f"{kind}: the threshold after the colon must be a number >= 0 (got {text!r}), such as {kind}:1000"
+            )
         return cls(kind, tau)
 
 
@@ -171,8 +173,8 @@ def normal_moments(
     if not isinstance(distribution, dist.Normal):
         name = type(prior).__name__.lower()
         raise UsageError(
-            f"a subspace needs a normal prior with fixed scales (got {name}); use [[prior=normal]] or fan-in, or "
-            "[[stochastic=all]]"
+            "[[stochastic]]: the subspaces identified and linearised need a normal prior with fixed scales (got "
+            f"{name}); use [[prior=normal]] or fan-in, or [[stochastic=all]]"
         )
     shape = (layout.dim,)
     return (

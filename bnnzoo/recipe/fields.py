@@ -110,7 +110,7 @@ class Accepts(NamedTuple):
         """Description of the valid values, such as "a number > 0", for messages of the form "must be a number > 0"."""
         ways = [" ".join([_WORDS[kind], *filter(None, [" and ".join(self.limits)])]) for kind in self.scalars]
         if self.items:
-            ways.append(f"a list; each entry {self.items.description}")
+            ways.append(f"a list in which each entry is {self.items.description}")
         if self.choices and not ways:
             return f"one of {', '.join(map(str, self.choices))}"
         return " or ".join([*ways, *map(str, self.choices)])
@@ -145,7 +145,7 @@ class Accepts(NamedTuple):
         assert self.items is not None
         if isinstance(item, str) and not item.strip():
             raise ValueError(
-                f"must be a list without empty entries, and each entry {self.items.description} (got "
+                f"must be a list without empty entries, in which each entry is {self.items.description} (got "
                 f"{_short_text(raw)})"
             )
         try:

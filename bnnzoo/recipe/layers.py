@@ -117,7 +117,7 @@ def layer_of(root: yaml.Node, source: str) -> Layer:
         UsageError: if the recipe is not a mapping.
     """
     if not isinstance(root.value, dict):
-        raise UsageError(f"{root.where}: a recipe must be a list of `key: value` lines")
+        raise UsageError(f"{root.where}: a recipe must consist of `key: value` lines")
     run: dict[str, Value] = {}
     parts: dict[str, PartLayer] = {}
     problems: list[str] = []
@@ -129,8 +129,8 @@ def layer_of(root: yaml.Node, source: str) -> Layer:
             example = layer_of(node, source)
             invalid_keys = [inner for inner in ("example", "sweep", "requires") if inner in node.value]
             problems += [
-                f"{node.value[key_found].key_where}: example.{key_found}: belongs to the whole recipe, not to its "
-                "example"
+                f"{node.value[key_found].key_where}: example.{key_found}: not allowed inside the example; move it "
+                "out of the example"
                 for key_found in invalid_keys
             ]
             problems += example.problems
@@ -154,7 +154,7 @@ def _file_part(kind: str, node: yaml.Node, problems: list[str]) -> PartLayer:
     if isinstance(node.value, str):
         return PartLayer(Value(node.value.casefold(), node.where))
     if not isinstance(node.value, dict):
-        problems.append(f"{node.where}: {kind}: must be a name, or a mapping of its fields")
+        problems.append(f"{node.where}: {kind}: must be the name of a {kind}, or a mapping with its fields")
         return PartLayer()
     name: Value | None = None
     fields: dict[str, Value] = {}
@@ -165,7 +165,7 @@ def _file_part(kind: str, node: yaml.Node, problems: list[str]) -> PartLayer:
         elif isinstance(value.raw, str):
             name = Value(value.raw.casefold(), value.where)
         else:
-            problems.append(f"{value.where}: {kind}.name: must be a name")
+            problems.append(f"{value.where}: {kind}.name: must be the name of a {kind}")
     return PartLayer(name, fields)
 
 
@@ -178,12 +178,14 @@ def _sweep(node: yaml.Node, problems: list[str]) -> dict[str, tuple[Value, ...]]
     for option_written, inner in node.value.items():
         key = option_written.replace("-", "_") if "." in option_written else option_written
         if key in values_by_option:
-            problems.append(f"{inner.key_where}: sweep.{key}: the option is repeated")
+            problems.append(
+                f"{inner.key_where}: sweep.{key}: repeated, because - and _ are equal in the name of an option"
+            )
         elif isinstance(inner.value, list) and inner.value:
             items = [_plain(item._replace(key_where=item.where), f"sweep.{key}", problems) for item in inner.value]
             values_by_option[key] = tuple(items)
         else:
-            problems.append(f"{inner.key_where}: sweep.{key}: must be a list of values")
+            problems.append(f"{inner.key_where}: sweep.{key}: must be a list of one or more values")
     return values_by_option
 
 

@@ -28,5 +28,7 @@ def axes(text: str) -> Axes:
     matches = [_AXIS.fullmatch(part.strip()) for part in text.split(",")]
     sizes = {match[1]: int(match[2]) for match in matches if match}
     if len(sizes) < len(matches):
-        raise ValueError(f"must be chains=C, data=D or chains=C,data=D, with numbers of devices (got {text!r})")
+        raise ValueError(
+            f"must be chains=C, data=D or chains=C,data=D, where C and D are numbers of devices (got {text!r})"
+        )
     return Axes(**sizes)

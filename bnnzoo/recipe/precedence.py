@@ -55,17 +55,20 @@ def resolve(
     # the problems of a recipe include the problems of its example.
     problems = list(dict.fromkeys(problem for layer in merged for problem in layer.problems))
     swept_sources = [layer.source for layer in merged if layer.sweep]
-    problems += [f"{source}: sweep: defines several runs; use bnnzoo zoo run {source}" for source in swept_sources]
+    problems += [
+        f"{source}: sweep: defines several runs, but this command makes one run; use bnnzoo zoo run {source}"
+        for source in swept_sources
+    ]
     missing_kinds = [kind for kind in ("model", "sampler") if not parts[kind].name]
     if len(missing_kinds) == 2:
         problems.append(
             "no model and no sampler; name both, such as bnnzoo sample mdn penalty, or give only "
-            "[[data=FILE]], for which the zoo chooses them; see bnnzoo list"
+            "[[data=FILE]], for which bnnzoo chooses both; bnnzoo list shows all names"
         )
     elif missing_kinds:
         problems.append(
-            f"no {missing_kinds[0]}; name one (bnnzoo sample MODEL SAMPLER), here or in a [[config]]; see bnnzoo list "
-            f"{missing_kinds[0]}s"
+            f"no {missing_kinds[0]}; name one (bnnzoo sample MODEL SAMPLER), or give a [[config]] that names one; "
+            f"bnnzoo list {missing_kinds[0]}s shows all names"
         )
     problems += _missing_parts(parts, merged)
     run: dict[str, Value] = {}

@@ -144,7 +144,7 @@ class _Reader:
         where = self.position_of(event)
         self.values += 1
         if depth > MAX_DEPTH:
-            raise UsageError(f"{where}: nested deeper than {MAX_DEPTH}")
+            raise UsageError(f"{where}: nested deeper than {MAX_DEPTH} levels")
         if self.values > MAX_VALUES:
             raise UsageError(f"{where}: more than {MAX_VALUES} values, which are too many for a recipe")
         if isinstance(event, AliasEvent):
@@ -167,7 +167,7 @@ class _Reader:
         if self.aliases > MAX_ALIASES:
             raise UsageError(f"{where}: more than {MAX_ALIASES} aliases")
         if event.anchor not in self.anchors:
-            raise UsageError(f"{where}: no anchor &{event.anchor} before this line")
+            raise UsageError(f"{where}: the alias *{event.anchor} has no anchor &{event.anchor} before it")
         return self.anchors[event.anchor]._replace(where=where)
 
     def mapping(self, events: Iterator[Event], depth: int) -> dict[str, Node]:

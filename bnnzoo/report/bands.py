@@ -70,7 +70,9 @@ def bands(
     for name, predictor in runs.items():
         if not has_band(predictor):
             prefix = f"{name}: " if len(runs) > 1 else ""
-            raise UsageError(f"{prefix}band: requires a regression on one input; use slices for several inputs")
+            raise UsageError(
+                f"{prefix}band: requires a regression on one input; for several inputs, use the picture slices"
+            )
         signature = predictor.signature
         if (signature.feature_names, signature.target_names) != (
             first_signature.feature_names,
@@ -211,5 +213,6 @@ def evaluate_expression(text: str, x: Float[np.ndarray, " point"]) -> Float[np.n
             return np.broadcast_to(value(ast.parse(text.strip(), mode="eval").body), x.shape)
     except (ValueError, SyntaxError, OverflowError, RecursionError, MemoryError):
         raise UsageError(
-            f"{text}: must be a file or an expression of x, with numbers, x, pi, e, + - * / **, {', '.join(_FUNCTIONS)}"
+            f"{setting('truth', text)}: must be a file, or an expression of x with numbers, pi, e, + - * / ** and "
+            f"the functions {', '.join(_FUNCTIONS)}"
         ) from None

@@ -164,7 +164,8 @@ def _paths(out: Path, names: Sequence[str], formats: Sequence[str] | None, *, in
     if in_file:
         if len(names) > 1 or formats:
             raise UsageError(
-                f"{out}: a file contains one picture, in the format of its ending; give a folder for several pictures"
+                f"{out}: a file contains one picture, and its ending determines the format; give a folder for several "
+                "pictures or for [[format]]"
             )
         return {names[0]: [out]}
     if out.exists() and not out.is_dir():

@@ -33,7 +33,7 @@ _MOST_ROWS = 40
 _COST = {
     "seconds_start": "imports, data and preparation, s",
     "seconds_compile": "compilation, s",
-    "seconds_warmup": "start and warm-up, s",
+    "seconds_warmup": "initial positions and warm-up, s",
     "seconds_sampling": "sampling, s",
     "seconds_judging": "test of convergence, s",
     "seconds_writing": "writing, s",
@@ -124,7 +124,7 @@ def _subtitle(record: Record) -> str:
     parts = [
         f"data {data}" if data else "",
         f"{sizes.get('chain', 0)} chains of {attributes['draws_done']} draws",
-        "" if attributes["complete"] else f"unfinished: {attributes['draws_requested']} were requested",
+        "" if attributes["complete"] else f"unfinished: {attributes['draws_requested']} draws were requested",
         str(attributes["exactness"]),
         "" if attributes["likelihood_power"] == 1 else f"likelihood to the power {attributes['likelihood_power']:g}",
         f"bnnzoo {attributes['bnnzoo_version']}",

@@ -77,9 +77,9 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
     """
     signature = predictor.signature
     if predictor.is_density:
-        raise UsageError("slices: this picture requires inputs, and a density has none")
+        raise UsageError("slices: this picture requires inputs, but the data of this run have none")
     if len(signature.shape) != 1:
-        raise UsageError("slices: this picture requires features of a table, and these inputs are images")
+        raise UsageError("slices: this picture requires features of a table, but the inputs of this run are images")
     if has_band(predictor):
         raise UsageError("slices: the data have only one input; use the picture band")
     predictor.record.require_training_rows("slices")

@@ -40,7 +40,10 @@ def count_evaluations(
     evaluations += sampler.evaluations(posterior, warmup_means, warmup=True) * recipe.warmup
     total = start_evaluations + float(evaluations * recipe.chains)
     if not (math.isfinite(total) and total >= 0):
-        text = f"{recipe.sampler.name}: impossible number of likelihood evaluations ({total}); stored as 0"
+        text = (
+            f"{recipe.sampler.name}: its method evaluations gives an impossible number ({total}); the file contains 0 "
+            "instead"
+        )
         warnings.warn(text, BnnzooWarning, stacklevel=2)
         return 0.0
     return total

@@ -184,7 +184,7 @@ def relaunch(
     if differences and not allow_inexact:
         raise UsageError(
             f"{run.out}: the draws would differ from those of an uninterrupted run: {'; '.join(differences)}; "
-            "use the environment in which it was started, or [[allow_inexact_resume=True]]"
+            "use the environment in which the run was started, or [[allow_inexact_resume=True]]"
         )
     carry.check(saved, run, problem)
     tuned: dict[str, Any] = saved.tuned
@@ -220,13 +220,13 @@ def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step:
     digest = np.frombuffer(hashlib.sha256(f"{recipe}{rows}{step}".encode()).digest(), np.uint8)
     if (processes.gather(digest[None]) != processes.broadcast_first(digest)).any():
         raise UsageError(
-            "the processes of this run have different recipes, data or checkpoints; give each of them the same "
+            "the processes of this run have different recipes, data or checkpoints; give all processes the same "
             "arguments"
         )
     if blind_process := processes.largest(0 if store.Store(out).folder.is_dir() else processes.rank + 1):
         raise UsageError(
-            f"{out}: process {blind_process - 1} of {processes.count} cannot see this file; write to a folder that all "
-            "processes share"
+            f"{out}: the process with rank {blind_process - 1} cannot see the folder of this run; write to a folder "
+            "that all processes share"
         )
 
 

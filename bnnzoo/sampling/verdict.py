@@ -81,7 +81,11 @@ def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | Abstra
     try:
         mixture = chain_mixture.of_run(predictor, diagnosis, run_findings)
     except Exception as error:  # for the same reasons as in `_diagnose_parts`
-        warnings.warn(f"the chains have equal weights: {one_line(error)}", BnnzooWarning, stacklevel=2)
+        warnings.warn(
+            f"the chains have equal weights, because their comparison failed: {one_line(error)}",
+            BnnzooWarning,
+            stacklevel=2,
+        )
         mixture = chain_mixture.EQUAL
     return convergence_attributes(diagnosis, run_findings, mixture)
 

@@ -48,7 +48,7 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
             y = np.array([as_text(label) if isinstance(label, str) else label for label in y], y.dtype)
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
-            raise ValueError("classification needs at least two classes, and y has 1 class")
+            raise ValueError("classification needs at least two classes, but y has 1 class")
         self._sample(X, y, "classification")
         # bnnzoo may have left out rows with missing cells. A class that occurs only in such rows is removed.
         class_names = self.run_.predictor.signature.class_names
@@ -102,7 +102,7 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
         if calibration is not None:
             labels = [as_text(label) for label in calibration[1]]
             if unknown := sorted(set(labels) - set(names)):
-                raise ValueError(f"calibration: unknown class {unknown[0]!r}")
+                raise ValueError(f"calibration: class {unknown[0]!r} does not occur in the training rows")
             index = np.array([names.index(label) for label in labels], np.int32)
             rows = prediction_intervals.checked_calibration(predictor, self._inputs(calibration[0]), index)
         members = prediction_intervals.sets(predictor, x, interval, level, calibration=rows)

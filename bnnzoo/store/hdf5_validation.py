@@ -86,7 +86,7 @@ class _Validator:
             for variable, member_kind in self._members(group, name, _MOST_VARIABLES):
                 place = f"{name}/{variable}"
                 if member_kind != h5o.TYPE_DATASET:
-                    raise _Refused(f"{_printable(place)} is a nested group or a type")
+                    raise _Refused(f"{_printable(place)} is a nested group or a named type")
                 self._dataset(group, variable, place)
 
     def _members(self, group: Any, place: str, max_members: int) -> list[tuple[str, int]]:
@@ -105,7 +105,7 @@ class _Validator:
             info = h5o.get_info(group, raw_name)
             identity = (int(info.fileno), int(info.addr))
             if identity in self.seen:
-                raise _Refused(f"{_printable(name)} in {_printable(place)} has two names")
+                raise _Refused(f"{_printable(name)} in {_printable(place)} is a second name of another member")
             self.seen.add(identity)
             if info.type not in (h5o.TYPE_GROUP, h5o.TYPE_DATASET):
                 raise _Refused(f"{_printable(name)} in {_printable(place)} is neither a group nor an array")
@@ -148,7 +148,7 @@ class _Validator:
         must not overlap another chunk.
         """
         if dataset.get_num_chunks() > _MOST_CHUNKS:
-            raise _Refused(f"{_printable(place)} has unsupported chunks")
+            raise _Refused(f"{_printable(place)} has more than {_MOST_CHUNKS} chunks")
         lengths, sizes = dataset.shape, dataset.get_create_plist().get_chunk()
         expected_count = prod(-(-length // size) for length, size in zip(lengths, sizes, strict=True))
         chunks: list[Any] = []
@@ -161,7 +161,7 @@ class _Validator:
             ):
                 raise _Refused(f"{_printable(place)} has a chunk at an invalid position")
         if not len(offsets) == len(chunks) == expected_count:
-            raise _Refused(f"{_printable(place)} has {len(offsets)} of its {expected_count} chunks")
+            raise _Refused(f"{_printable(place)} has {len(offsets)} chunks, expected {expected_count}")
         if any(chunk.filter_mask for chunk in chunks):
             raise _Refused(f"{_printable(place)} has chunks whose compression differs from its declaration")
         end = 0
@@ -174,7 +174,7 @@ class _Validator:
     def _check_inflated_size(self, dataset: Any, chunks: list[Any], max_bytes: int, place: str) -> None:
         """Check that no chunk decompresses to more than its declared size. HDF5 would not check this."""
         if max_bytes > 2**28:
-            raise _Refused(f"{_printable(place)} has unsupported chunks")
+            raise _Refused(f"{_printable(place)} has chunks of more than {2**28} bytes")
         for chunk in chunks:
             _, compressed = dataset.read_direct_chunk(chunk.chunk_offset)
             if len(zlib.decompressobj().decompress(compressed, max_bytes + 8)) > max_bytes + 4:

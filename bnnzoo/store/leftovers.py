@@ -47,8 +47,8 @@ def remove_leftovers(out: Path) -> bool:
             return False  # `resume` rebuilds the file from the parts
         reason = " ".join(str(error).split())[:200].removeprefix(f"{out}: ")
         raise DamagedError(
-            f"{out}: damaged, and its part files were removed: {reason}; restore it from a copy, or start the run "
-            "again with [[force=True]]"
+            f"{out}: damaged ({reason}), and its part files were removed; restore the file from a copy, or start the "
+            "run again with [[force=True]]"
         ) from error
     writer = Store(out)
     writer.claim(force=True)

@@ -82,14 +82,14 @@ class RunLock:
             if age > -STALE_SECONDS:
                 self._lock.release()
                 raise BusyError(
-                    f"{self.out}: {owner.host} wrote this run {max(age, 0):.0f} seconds ago; wait until it has "
-                    f"finished, or, if it was stopped, for {STALE_SECONDS - age:.0f} seconds"
+                    f"{self.out}: the host {owner.host} wrote this run {max(age, 0):.0f} seconds ago; wait until the "
+                    f"run has finished, or, if its process was stopped, wait {STALE_SECONDS - age:.0f} seconds"
                 )
             if not break_stale:
                 self._lock.release()
                 raise UsageError(
-                    f"{self.out}: {owner.host} wrote this run at a time in the future: its clock is ahead of this "
-                    f"computer's clock by {-age:.0f} seconds; if the process on {owner.host} has ended, use bnnzoo "
+                    f"{self.out}: the clock of the host {owner.host}, which wrote this run, is {-age:.0f} seconds "
+                    f"ahead of this computer's clock; if the process on {owner.host} has ended, use bnnzoo "
                     f"resume {quoted(self.out)} --break-lock"
                 )
         write_atomically(self._owner_file, lambda file: file.write(json.dumps(self.owner._asdict()).encode()))

@@ -111,7 +111,7 @@ def refuse_other(path: Path, attributes: Mapping[str, Any]) -> None:
         with open(path, "rb") as source:
             _same_run(path, source, attributes)
     except OSError as error:
-        raise BnnzooError(f"{path}: {(error.strerror or str(error)).lower()}; the file is unchanged") from error
+        raise BnnzooError(f"{path}: {(error.strerror or str(error)).lower()}; nothing was added to the file") from error
 
 
 def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
     with h5netcdf.File(file, "r") as handle:
         attributes = dict(handle.attrs)
     if not are_equal(attributes, run):
-        raise BnnzooError(f"{path}: was replaced by another run; the file is unchanged; run this command again")
+        raise BnnzooError(f"{path}: was replaced by another run, so nothing was added to it; run this command again")
     return attributes
 
 

@@ -87,7 +87,7 @@ def _open_checked(
         with zipfile.ZipFile(path) as archive:
             members = _members(archive, path.stat().st_size)
             if declared is not None and set(members) != set(declared):
-                raise ValueError(f"contains {_list_names(members)}, expected {_list_names(declared)}")
+                raise ValueError(f"contains the arrays {_list_names(members)}, expected {_list_names(declared)}")
             for name, info in members.items():
                 _check_header(archive, info, name, (declared or {}).get(name))
             yield archive, members
@@ -142,7 +142,7 @@ def _check_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, de
     with archive.open(info) as file:
         header_start = file.read(_HEAD)
         if header_start[:8] != _MAGIC:
-            raise ValueError(f"{name[:80]!r} has an unknown version")
+            raise ValueError(f"{name[:80]!r} has an unknown format")
         length = _HEAD + int.from_bytes(header_start[8:], "little")
         shape, _, dtype = _header(header_start[8:] + file.read(length - _HEAD))
     if dtype.kind not in _KINDS or any(length_of_axis < 0 for length_of_axis in shape):

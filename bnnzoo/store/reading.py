@@ -149,7 +149,7 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
             raise UsageError(f"{path}: is finished, so there is nothing to resume")
         if folder.is_dir() and not folder.is_symlink():
             remedy = command.restart_advice(folder, force=False)
-            raise UsageError(f"{path}: the run stopped before it began, so there is nothing to resume; {remedy}")
+            raise UsageError(f"{path}: the run stopped during its preparation, so there is nothing to resume; {remedy}")
         raise UsageError(f"{path}: no such run")
     unfinished = run_parts.load(folder)
     if not checkpoint.has_checkpoint(folder) and is_complete(path):
@@ -181,7 +181,7 @@ def open_tree(path: Path) -> xr.DataTree:
                 if len(values.dims) != len(values.shape):
                     raise ValueError(
                         f"{group.name}/{name} has {len(values.shape)} dimensions, but {len(values.dims)} names "
-                        "of dimensions"
+                        "for dimensions"
                     )
                 if reason := _decoding_fault(values):
                     raise ValueError(f"{group.name}/{name} {reason}")

@@ -242,10 +242,12 @@ def load(folder: Path) -> Unfinished:
         UsageError: if there is no unfinished run, or if the header or manifest is damaged or contradicts the other.
     """
     if folder.is_symlink() or not folder.is_dir():
-        raise UsageError(f"{folder}: must be the folder with the part files of a run (it is missing, a file or a link)")
+        raise UsageError(
+            f"{folder}: must be the folder with the part files of a run (it is missing, or it is a file or a link)"
+        )
     if not holds_run(folder):
         raise UsageError(
-            f"{folder}: contains no part files of a run; if the run stopped before it began, remove this folder"
+            f"{folder}: contains no part files of a run; if the run stopped during its preparation, remove this folder"
         )
     manifest = _read_json(folder / MANIFEST, Manifest)
     header = _read_json(folder / HEADER, Header)
@@ -271,7 +273,7 @@ def _contradiction(run: Unfinished) -> str:
     """Return the first contradiction in the header and the manifest; empty if there is none."""
     manifest, groups = run.manifest, {key.split("/")[0] for key in run.manifest.variables}
     if changed := _CONSTANT_ATTRIBUTES & set(manifest.attributes):
-        return f"it changes the constant attributes {', '.join(sorted(changed))}"
+        return f"it contains attributes that only {HEADER} may contain: {', '.join(sorted(changed))}"
     if [part.file for part in manifest.parts] != [part_name(number) for number in range(len(manifest.parts))]:
         return "part files are missing, or in a wrong order"
     for part in manifest.parts:

@@ -244,7 +244,7 @@ def refuse_existing(out: Path, *, force: bool = False) -> None:
     if run_parts.holds_run(folder) and not force:
         raise UsageError(
             f"{out}: an unfinished run is here; continue it with bnnzoo resume {quoted(out)}, or use another "
-            "[[out]], or [[force=True]]"
+            "[[out]], or replace it with [[force=True]]"
         )
     check_free(out, force=force)
 

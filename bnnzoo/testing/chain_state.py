@@ -27,8 +27,8 @@ def adaptation(sampler: AbstractSampler, before: Any, after: Any) -> str:
     changed_list = ", ".join(f"state.{name}" for name in changed)
     declaration = ", ".join(repr(name) for name in (*sampler.chain_state, *changed))
     return (
-        f"a step after warm-up changes {changed_list}; adapt only in warmup_step or settle, or, if a changed field is "
-        f"no adaptation (such as a momentum or a cached density), declare it with chain_state = ({declaration},)"
+        f"a step after warm-up changes {changed_list}; if this is an adaptation, move it to warmup_step or settle; if "
+        f"it is not (a momentum or a cached density), declare chain_state = ({declaration},)"
     )
 
 

@@ -83,8 +83,8 @@ def why_no_grid(draws: Float[np.ndarray, "draw number"]) -> str:
     repeated = any(len(np.unique(column)) < 0.9 * len(column) for column in draws.T)
     if repeated and not np.all(draws == np.round(draws)):
         return (
-            f"{NOT_APPLICABLE}the draws contain equal values that are not integers, so they come neither from a "
-            "density nor from a distribution of integers"
+            f"{NOT_APPLICABLE}the draws contain equal values that are not integers, so their distribution is "
+            "neither continuous nor on the integers"
         )
     return ""
 
@@ -141,7 +141,7 @@ def moments(
             ("variance", variance[axis], variance_found, variance_found),
         ):
             if np.isfinite(claimed) and not abs(claimed - value) <= 10 * _TOLERANCE * scale + 1e-6:
-                return f"the stated {name} is {claimed:.4g}, but the {name} of the density is {value:.4g}"
+                return f"the {name} of the distribution is {claimed:.4g}, but exp(log_prob) has the {name} {value:.4g}"
     return ""
 
 
@@ -170,7 +170,7 @@ def agreement(
         if not p_value > LEVEL:
             expected_mean, sample_mean = float(marginal @ points), float(draws[:, axis].mean())
             return (
-                f"draws do not have the density of log_prob (p = {p_value:.1g}): their mean is {sample_mean:.4g}, "
+                f"draws do not have the density exp(log_prob) (p = {p_value:.1g}): their mean is {sample_mean:.4g}, "
                 f"expected {expected_mean:.4g}"
             )
     is_possible = masses > 0

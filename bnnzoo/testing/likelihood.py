@@ -21,12 +21,12 @@ CHECKS = {
     "fields": FIELDS,
     "num_outputs": ("num_outputs is a positive integer for any number of targets", "return an int >= 1"),
     "shapes": (
-        "log_prob, and the mean and variance or the class probabilities, have the right shapes for one row",
+        "log_prob, the mean and variance, and the class probabilities have the right shapes for one row",
         "for several targets, add .to_event(1) to the distribution",
     ),
     "float32": ("log_prob is a float32 number for float32 outputs", "compute in the precision of the output"),
     "normalised": ("exp(log_prob) sums or integrates to 1 over all targets", "divide by the normalising constant"),
-    "draws": ("sample draws targets with the density of log_prob", "compute both from the same distribution"),
+    "draws": ("sample draws targets with the density exp(log_prob)", "compute both from the same distribution"),
     "moments": ("mean and variance agree with log_prob", "compute both from the same distribution"),
     "classes": ("class_probabilities equals exp(log_prob) of each class", "compute both from the same distribution"),
     "rows": (
@@ -39,7 +39,10 @@ CHECKS = {
     ),
     "jit": ("log_prob is the same when compiled", "branch with jnp.where, and do not convert fields to Python numbers"),
     "upper_bound": ("log_prob never exceeds upper_bound", "leave upper_bound infinite if no bound is known"),
-    "targets": ("check accepts targets that the likelihood drew itself", "let check refuse only impossible targets"),
+    "targets": (
+        "the method check accepts targets that the likelihood drew itself",
+        "let the method check refuse only impossible targets",
+    ),
     "parameters": PARAMETERS,
 }
 _DRAWS = 4000
@@ -157,7 +160,7 @@ def _own_targets(case: _Case) -> str:
     try:
         case.likelihood.check(np.asarray(case.draws).astype(dtype), case.num_targets)
     except UsageError as error:
-        return f"check refuses targets that sample has drawn: {error}"
+        return f"the method check refuses targets that sample has drawn: {error}"
     return ""
 
 
@@ -196,7 +199,8 @@ def _gradient(case: _Case) -> str:
         if not np.isfinite(values).all():
             return f"log_prob is {np.asarray(values)[~np.isfinite(values)][0]} if all outputs are {level:g}"
         if not np.isfinite(gradients).all():
-            return f"the gradient is {np.asarray(gradients)[~np.isfinite(gradients)][0]} if all outputs are {level:g}"
+            gradient = np.asarray(gradients)[~np.isfinite(gradients)][0]
+            return f"the gradient of log_prob is {gradient} if all outputs are {level:g}"
     return ""
 
 

@@ -280,7 +280,9 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
     gradient = likelihood = ""
     if len(invalid_places):
         parameter_name = posterior.layout.name_of(int(invalid_places[0][1]))
-        gradient = f"the log density's gradient is {gradients[tuple(invalid_places[0])]} at {parameter_name}"
+        gradient = (
+            f"the gradient of the log density with respect to {parameter_name} is {gradients[tuple(invalid_places[0])]}"
+        )
     elif unused := [
         block.name for block in posterior.layout.network.blocks if not effects[:, block.start : block.stop].any()
     ]:
@@ -296,7 +298,7 @@ def _split(case: _Case, network: Any) -> str:
     """Check `split` on a network with replaced weights, so that a `split` that copies the old weights is detected."""
     parts = case.model.split(network)
     if parts is None:
-        return f"{NOT_APPLICABLE}the model has no method split, so its last layer is the module of its last parameter"
+        return f"{NOT_APPLICABLE}split returns None, so the last layer is the module that contains the last parameter"
     names = last_names(network, parts[1])
     if not names or len(names) != len(named_leaves(parts[1])):
         return "the parameters of the last layer that split returns are not arrays of the network"
@@ -323,7 +325,7 @@ def _difference(template: str, first: Any, second: Any) -> str:
     """Return `template` with the largest difference between two arrays; empty if it is at most a rounding error."""
     first, second = np.asarray(first), np.asarray(second)
     if first.shape != second.shape:
-        return f"shapes differ: {list(first.shape)} and {list(second.shape)}"
+        return f"arrays that must be equal have different shapes: {list(first.shape)} and {list(second.shape)}"
     if not first.size:
         return ""
     with np.errstate(invalid="ignore"):

@@ -42,8 +42,8 @@ CHECKS: Checks = {
         "let the network return the outputs that the likelihood's distribution needs",
     ),
     "start": (
-        "a run can start: networks are built in a compiled program; their weights are then trained (also if only "
-        "the last layer is sampled) or drawn from the prior",
+        "a run can start: a compiled program builds networks; their weights can be trained, for all layers or only "
+        "for the last one, or drawn from the prior",
         "let build depend only on its arguments and the fields, and use jax.numpy for values drawn with the key",
     ),
 }

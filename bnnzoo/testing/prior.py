@@ -27,7 +27,7 @@ CHECKS = {
         "exp(log_prob) integrates to 1",
         "divide by the normalising constant, without which the evidence and sampled scales would be wrong",
     ),
-    "draws": ("sample draws from the density of log_prob", "compute both from the same distribution"),
+    "draws": ("sample draws from the density exp(log_prob)", "compute both from the same distribution"),
     "gradient": (
         "log_prob and its gradient are finite float32 numbers, at 0 and far from 0",
         "avoid square roots, logarithms and divisions at 0, also inside jnp.where",
@@ -112,8 +112,8 @@ def _gradient(prior: AbstractPrior, layout: Layout, draws: np.ndarray) -> str:
         jnp.asarray(thetas, jnp.float32)
     )
     if values.dtype != jnp.float32:
-        return f"log_prob returns {values.dtype} for float32"
-    for quantity, array in (("log_prob", values[:, None]), ("the gradient", gradients)):
+        return f"log_prob returns {values.dtype} for float32 parameters"
+    for quantity, array in (("log_prob", values[:, None]), ("the gradient of log_prob", gradients)):
         invalid_places = np.argwhere(~np.isfinite(np.asarray(array)))
         if len(invalid_places):
             return (

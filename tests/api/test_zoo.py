@@ -504,7 +504,9 @@ def test_a_run_without_a_verdict_is_written(tmp_path, monkeypatch):
 
 def test_a_start_without_density_is_refused(tmp_path):
     start = np.array([[0.0, 0.0], [np.nan, 0.0]], np.float32)
-    with pytest.raises(UsageError, match="chain 1: the log density is nan at the start, at training row 1"):
+    with pytest.raises(
+        UsageError, match="chain 1: the log density at the initial position is nan because of training row 1"
+    ):
         bnnzoo.sample(Plane(), RandomWalk(), init=start, chains=2, out=tmp_path / "run.nc")
     assert list(tmp_path.iterdir()) == []
 

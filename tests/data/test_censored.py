@@ -350,7 +350,7 @@ def test_the_probability_of_counts_includes_the_ends_that_the_cell_includes(door
 @pytest.mark.parametrize(("cell", "shown"), [("(1,2)", "1 and 2"), ("<0", "-inf and 0"), ("0.2..0.8", "0.2 and 0.8")])
 def test_an_interval_without_a_count_is_refused_with_its_row(cell, shown):
     data = load((pd.DataFrame({"a": [0.0, 1.0]}), pd.Series(["3", cell], name="y")), reading=CENSORED)
-    with pytest.raises(UsageError, match=f"row 2, target 1: no count lies between {shown}; write an inclusive end"):
+    with pytest.raises(UsageError, match=f"row 2, target 1: no count lies strictly between {shown}; to include an end"):
         _count_problem(data)
 
 

@@ -316,7 +316,7 @@ def test_sets_of_a_run_and_of_an_estimator(make):
     for options in ({}, {"calibration": (x[50:], y[50:])}, {"interval": "bayesian"}):
         members = estimator.predict_set([[-3.0], [0.0], [3.0]], 0.9, **options)
         assert members[[0, 2]].tolist() == [[True, False], [False, True]]
-    with pytest.raises(ValueError, match="calibration: unknown class '7'"):
+    with pytest.raises(ValueError, match="calibration: class '7' does not occur in the training rows"):
         estimator.predict_set(x, calibration=(x[50:], [7] * 30))
 
 

@@ -91,7 +91,7 @@ def test_the_points_of_a_sweep():
     ("text", "message"),
     [
         ("sweep: 3\n", "r.yaml:3:1: sweep: must be a mapping"),
-        ("sweep: {seed: 3}\n", "r.yaml:3:9: sweep.seed: must be a list of values"),
+        ("sweep: {seed: 3}\n", "r.yaml:3:9: sweep.seed: must be a list of one or more values"),
         ("sweep: {sed: [0, 1]}\n", "r.yaml:3:15: sed: unknown key; did you mean 'seed'?"),
         ("sweep:\n  seed: [0, one]\n", "r.yaml:4:13: seed: must be an integer"),
         ("sweep: {sampler.step_size: [1e-3, -1]}\n", "r.yaml:3:35: sampler.step_size: must be > 0"),
@@ -112,7 +112,10 @@ def test_a_sweep_is_several_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("r.yaml").write_text("model: linear\nsampler: mala\nsweep: {seed: [0, 1]}\n")
     assert cli.run(["sample", "--config", "r.yaml"]) == 2
-    assert "r.yaml: sweep: defines several runs; use bnnzoo zoo run r.yaml" in capsys.readouterr().err
+    assert (
+        "r.yaml: sweep: defines several runs, but this command makes one run; use bnnzoo zoo run r.yaml"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
@@ -384,5 +387,5 @@ def test_a_machine_with_another_zoo_is_refused(tmp_path):
 def test_one_option_of_a_sweep_has_one_name(tmp_path):
     path = tmp_path / "r.yaml"
     path.write_text("model: mlp\nsampler: mala\nsweep: {sampler.step_size: [1e-4], sampler.step-size: [1e-2]}\n")
-    with pytest.raises(UsageError, match=r"sweep\.sampler\.step_size: the option is repeated"):
+    with pytest.raises(UsageError, match=r"sweep\.sampler\.step_size: repeated, because - and _ are equal"):
         resolve(None, None, [read_layer(path)], {"seed": 0})

@@ -165,7 +165,7 @@ def test_a_network_that_returns_extra_values_is_refused(data):
         def __call__(self, x: Array) -> tuple[Array, float]:
             return self.inner(x), 1.0
 
-    with pytest.raises(UsageError, match="Pair: returns a tuple for one input; return the outputs alone"):
+    with pytest.raises(UsageError, match="Pair: returns a tuple for one input; return only the array of outputs"):
         bnnzoo.sample(Pair(net()), "mala", data=data, **SHORT)
 
 
@@ -184,7 +184,7 @@ def test_runs_of_an_own_network_are_joined(data, tmp_path):
     [
         (
             eqx.nn.BatchNorm(8, axis_name="batch", mode="batch"),
-            "so that the outputs of a row depend on other rows; use",
+            "so the outputs of a row depend on other rows; use",
         ),
         (eqx.nn.Dropout(0.1), r"sample equinox\.nn\.inference_mode\(network\) instead"),
     ],

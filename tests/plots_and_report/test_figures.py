@@ -50,7 +50,10 @@ def folder(tmp_path_factory):
     return folder
 
 
-ONE = "x.png: a file contains one picture, in the format of its ending; give a folder for several pictures"
+ONE = (
+    "x.png: a file contains one picture, and its ending determines the format; give a folder for several pictures or "
+    "for --format"
+)
 ERRORS = {
     "a.nc -o x.png --range 3": "--range 3: must be two numbers, such as --range -1.5,1.5",
     "a.nc -o x.png --range 1,b": "--range 1,b: must be two numbers, such as --range -1.5,1.5",
@@ -58,8 +61,10 @@ ERRORS = {
     "a.nc -o x.png --range nan,1": "--range: must be two numbers, the smaller first (got nan,1)",
     "a.nc -o x.png --band mean": "--band: must be predictive or function (got mean)",
     "own.nc -o x.png --truth": "--truth data: own.csv has no known true curve; give an expression of x or a file",
-    "a.nc -o x.png --truth 2*y": "2*y: must be a file or an expression of x, with numbers, x, pi, e, + - * / **, "
-    "sin, cos, tan, tanh, exp, log, sqrt, abs, sign",
+    "a.nc -o x.png --truth 2*y": (
+        "--truth '2*y': must be a file, or an expression of x with numbers, pi, e, + - * / ** and the functions "
+        "sin, cos, tan, tanh, exp, log, sqrt, abs, sign"
+    ),
     "a.nc -o x.png --range 0,1 --truth log(-1-x)": "--truth 'log(-1-x)': has no finite value from 0 to 1",
     "a.nc -o x.png --overlay": "--overlay: requires several runs",
     "a.nc -o x.png --only pit --band function": "--band: requires the picture band; add --only band",
@@ -171,7 +176,7 @@ def test_an_expression_is_arithmetic_and_nothing_else():
         "x if x else 0",
         "(" * 500,
     ):
-        with pytest.raises(UsageError, match="must be a file or an expression"):
+        with pytest.raises(UsageError, match="must be a file, or an expression"):
             evaluate(bad, x)
     assert np.isinf(evaluate("9**9**9**9", x)).all()
 

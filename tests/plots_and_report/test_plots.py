@@ -165,7 +165,7 @@ def test_many_points_are_thinned_with_a_note():
     grid = np.linspace(-2, 2, 41)
     x = RNG.uniform(-1, 1, size=5000)
     picture = plots.band(plots.Band("a", grid, frame_of(grid), x, x), feature="x", target="y")
-    assert "800 of 5000 training data" in picture.figure.axes[0].get_legend_handles_labels()[1]
+    assert "800 of 5000 training rows" in picture.figure.axes[0].get_legend_handles_labels()[1]
     assert len(picture.inline_svg()) < 200_000
 
 
@@ -266,7 +266,7 @@ def test_formats(tmp_path):
     assert picture.save(tmp_path / "a.pdf").read_bytes()[:4] == b"%PDF"
     first = (tmp_path / "a.svg").read_bytes()
     assert picture.save(tmp_path / "a.svg").read_bytes() == first
-    with pytest.raises(UsageError, match="a picture needs the ending png, svg"):
+    with pytest.raises(UsageError, match="unknown picture format; use the ending png, svg"):
         picture.save(tmp_path / "a.doc")
 
 
@@ -312,8 +312,8 @@ def test_the_intervals_of_a_band_are_those_of_their_quantiles():
     for panel in (above, below):
         assert [(box[0], box[2]) for box in grey(panel)] == [(-2, -1), (1, 2)]
     assert (
-        "over the data's range aleatoric 0.3, epistemic 0.05; outside it, on grey, aleatoric 0.3, epistemic 0.155"
-        in (picture.alt)
+        "in the range of the training data: aleatoric 0.3, epistemic 0.05; "
+        "outside the range of the training data (grey): aleatoric 0.3, epistemic 0.155" in (picture.alt)
     )
     assert "over the range of the data: a 0.304, b 0.912" in (
         plots.bands([first, one_band("b", 3.0)], feature="x", target="y").alt
@@ -427,10 +427,8 @@ def test_ranks_of_simulated_data_sets_say_how_many_bins_chance_does_not_make():
     picture = plots.sbc(["a", "b"], uniform)
     assert picture.table["replicates"].tolist() == [12] * 5 + [0, 60, 0, 0, 0]
     assert picture.table["from"].tolist() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8] * 2)
-    assert (
-        "of the truth among the draws of 60 simulated data sets, for a, b, in 5 bins each; 5 of 10 bins are"
-        in picture.alt
-    )
+    assert "of the true value among the draws of 60 simulated data sets, for a, b, in 5 bins each. " in picture.alt
+    assert "; 5 of 10 bins are outside it." in picture.alt
     low, high = stats.binom.ppf([0.005, 0.995], 60, 0.2) / 12
     assert [(box[1], box[3]) for box in grey(picture.figure.axes[0])] == [(low, high)]
 

@@ -220,7 +220,7 @@ def test_an_unfinished_run(chunk, tmp_path):
         entrances.run_recipe(tiny.recipe("random-walk", **options), out=tmp_path / "run.nc", **tiny.stopped(chunk))
     page = report(tmp_path / "run.nc")
     figures = {item["id"] for item in page.all("figure")}
-    assert "unfinished: 50000 were requested" in page.words
+    assert "unfinished: 50000 draws were requested" in page.words
     assert answers(page)[0] == "no"
     draws_done = bnnzoo.open(tmp_path / "run.nc").attributes["draws_done"]
     assert bool(draws_done) == (chunk > 1)
@@ -268,7 +268,8 @@ def test_the_subtitle_says_what_is_unusual_of_a_run():
     assert page._subtitle(made_record()) == "2 chains of 3 draws · exact · bnnzoo 1.2"
     odd = made_record(complete=0, likelihood_power=0.25, recipe="data: houses.csv\nmodel: linear\nsampler: nuts\n")
     expected = (
-        "data houses.csv · 2 chains of 3 draws · unfinished: 9 were requested · exact · likelihood to the power 0.25"
+        "data houses.csv · 2 chains of 3 draws · unfinished: 9 draws were requested · exact · likelihood to the power "
+        "0.25"
     )
     assert page._subtitle(odd) == f"{expected} · bnnzoo 1.2"
 

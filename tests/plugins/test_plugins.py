@@ -132,7 +132,8 @@ def test_a_rolled_back_plugin_leaves_nothing(site):
 def test_a_built_in_cannot_be_shadowed(site):
     fake_plugins.install_good(site, "one", "HMC")
     with pytest.warns(
-        BnnzooWarning, match="sampler 'hmc' has the name of a built-in part and cannot replace it; write one:hmc"
+        BnnzooWarning,
+        match="sampler 'hmc' has the name of a built-in part and cannot replace it; to use it, write one:hmc",
     ):
         assert registry.find("samplers", "hmc").distribution == "bnnzoo"
     assert registry.find("samplers", "one:hmc").distribution == "one"
@@ -179,7 +180,7 @@ def test_only_the_distributions_asked_for(site, monkeypatch):
 
 def test_asking_for_a_distribution_that_is_not_there_is_said(site, monkeypatch):
     monkeypatch.setenv("BNNZOO_PLUGINS", "nowhere")
-    with pytest.warns(BnnzooWarning, match="plugin nowhere: named in BNNZOO_PLUGINS"):
+    with pytest.warns(BnnzooWarning, match="plugin nowhere: BNNZOO_PLUGINS names it"):
         registry.entries("models")
 
 
@@ -225,7 +226,7 @@ def test_a_plugin_ships_recipes(site):
     _install_recipes(site)
     with pytest.warns(
         BnnzooWarning,
-        match="config 'tutorial' has the name of a built-in part and cannot replace it; write good:tutorial",
+        match="config 'tutorial' has the name of a built-in part and cannot replace it; to use it, write good:tutorial",
     ):
         names = shipped_names()
     assert names["houses"] == "rooms and prices"
@@ -323,7 +324,10 @@ def test_check_says_file_and_line(site, target, line, message):
     [
         ("class Thing: ...\n", "is not a subclass of bnnzoo.AbstractSampler"),
         ("Thing = 3\n", "is not a subclass of bnnzoo.AbstractSampler"),
-        (fake_plugins.THING.replace("'exact'", "'biased'"), "is listed as exact, but its class declares biased"),
+        (
+            fake_plugins.THING.replace("'exact'", "'biased'"),
+            "is listed with exactness exact, but its class declares biased",
+        ),
     ],
 )
 def test_an_entry_of_the_wrong_kind_is_reported_in_one_line(site, target, message):

@@ -118,14 +118,14 @@ def test_a_keyboard_interrupt_is_not_attributed_to_a_plugin(site, capsys):
     ("places", "message"),
     [
         ({"init": "return None"}, "init must return a state with the attribute position (got nothing)"),
-        ({"init": "return State(theta[:2])"}, "init must return a position float32[11] (got float32[2])"),
+        ({"init": "return State(theta[:2])"}, "init must return a state with a position float32[11] (got float32[2])"),
         ({"step": "return state"}, "step must return two values, the next state and statistics (got a State)"),
         ({"step": "return None"}, "step must return two values, the next state and statistics (got nothing)"),
-        ({"step": "return state, None"}, "step must return a dictionary of numbers for statistics (got nothing)"),
+        ({"step": "return state, None"}, "step must return the statistics as a dictionary of arrays (got nothing)"),
         ({"step": "return state, {'lp': 'x'}"}, "step must return an array for the statistic 'lp' (got a str)"),
         (
             {"step": "return (state, state), {}"},
-            "step must return a state like the one that it was given, a State (got a tuple of 2)",
+            "step must return a state with the structure of its argument, a State (got a tuple of 2)",
         ),
         (
             {"step": "return State(state.position[0]), {}"},
@@ -146,7 +146,7 @@ def test_the_missing_methods_of_a_class_are_named(site, capsys):
     target = site / "good_target.py"
     target.write_text(target.read_text().replace("def step(", "def stride(").replace("def init(", "def begin("))
     assert sample(site) == 2
-    message = "does not implement all of bnnzoo.AbstractSampler: init, step\n"
+    message = "does not implement all methods of bnnzoo.AbstractSampler: it lacks init, step\n"
     assert f"sampler 'fresh' is from good 0.2 (good_target:Thing), which {message}" in capsys.readouterr().err
     assert cli.run(["plugins", "--check"]) == 3
     assert f"sampler good:fresh (good_target:Thing) {message}" in capsys.readouterr().out
@@ -176,7 +176,7 @@ class Thing(AbstractModel):
         ({"call": "return self.weight @ x, 1"}, "its network returns a tuple for one input"),
         ({"call": "return self.weight.T @ x"}, "its network cannot take one input of shape [10]: TypeError: "),
         ({"build": "return None"}, "build must return a network"),
-        ({"build": "return key"}, "build must return a network, "),
+        ({"build": "return key"}, "build must return a network: an eqx.Module"),
     ],
 )
 def test_a_network_with_a_wrong_number_of_outputs_is_refused(site, places, message, capsys):

@@ -152,7 +152,7 @@ def test_models_with_discrete_sites_are_refused():
 
     with pytest.raises(bnnzoo.UsageError, match="site which is discrete"):
         bnnzoo.NumpyroPosterior.of(discrete, Y)
-    with pytest.raises(bnnzoo.UsageError, match="observes nothing"):
+    with pytest.raises(bnnzoo.UsageError, match="the model has no observed site"):
         bnnzoo.NumpyroPosterior.of(silent, Y)
 
 
@@ -178,7 +178,7 @@ def _named(name: str):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (_subsamples, "plate n subsamples; remove subsample_size"),
+        (_subsamples, "plate n: subsample_size is not supported"),
         (_fitted, "param w has no prior"),
         (_named("s/w"), "site 's/w': a result file cannot contain this name"),
         (_named(".w"), "site '.w': a result file cannot"),

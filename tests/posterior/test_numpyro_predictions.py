@@ -282,19 +282,23 @@ def _never_alone(x, y):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (_two, "cannot predict several observed sites (y and z); observe the columns of one array"),
+        (_two, "cannot predict several observed sites (y and z); observe all targets at one site"),
         (_halved, "site y: the density of a row changes if the model is called with this row only"),
         (_observing(lambda mean, y: dist.Normal(mean, 1 + jnp.abs(y))), "not on observed values"),
         (
             _observing(lambda mean, y: dist.Normal(mean, 1.0), jnp.exp),
-            "site y: the observed values must equal one argument of the model",
+            "site y: the observed values must equal exactly one argument y of the model",
         ),
         (
             _observing(lambda mean, y: dist.Cauchy(mean, 1.0)),
             "site y: its distribution must have a mean and a variance",
         ),
         (_row_by_row, "cannot predict single rows: the rows of the model are not independent"),
-        (_never_alone, "the model fails on one row (RuntimeError: too few); write it for any number of rows"),
+        (
+            _never_alone,
+            "the model fails if it is called with one row (RuntimeError: too few); write the model for any number of "
+            "rows",
+        ),
     ],
 )
 def test_a_model_without_predictions_is_sampled_and_gives_the_reason(model, message):

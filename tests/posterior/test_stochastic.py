@@ -272,7 +272,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
         entrances.run_recipe(recipe, out=tmp_path / "run.nc", observer=reports.append, stop=stop)
     notes = [p.note for p in reports if p.note.startswith("training")]
     assert notes[0] == "training the parameters that are not sampled"
-    assert notes[-1] == "training the start of each chain"
+    assert notes[-1] == "training the initial position of each chain"
     assert bnnzoo.open(tmp_path / "run.nc").functions(np.zeros((1, 2), np.float32)).shape[0] == 2
 
     def train(*_: Any, **__: Any) -> None:

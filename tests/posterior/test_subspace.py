@@ -85,13 +85,13 @@ def test_a_wrong_threshold_is_wrong_usage(text, tmp_path, capsys):
     out = tmp_path / "run.nc"
     assert cli.run(["sample", "mlp", "mala", "--stochastic", text, "-o", str(out), "--quiet"]) == 2
     kind, _, value = text.partition(":")
-    problem = f"the threshold must be a number of at least 0 (got {value!r}); use {kind}:1000"
+    problem = f"the threshold after the colon must be a number >= 0 (got {value!r}), such as {kind}:1000"
     assert capsys.readouterr().err == f"bnnzoo: --stochastic: {kind}: {problem}\n"
 
 
 @pytest.mark.parametrize(("prior", "name"), [(Laplace(), "laplace"), (Hierarchical(), "hierarchical")])
 def test_a_prior_that_is_not_normal_is_refused(prior, name):
-    with pytest.raises(UsageError, match=rf"a subspace needs a normal prior with fixed scales \(got {name}\)"):
+    with pytest.raises(UsageError, match=rf"subspaces .* need a normal prior with fixed scales \(got {name}\)"):
         normal_moments(prior, _whole().layout)
 
 
@@ -270,7 +270,9 @@ def test_the_rows_that_a_step_needs_predict_sigma2_within_a_factor_of_two(name):
     rows_needed = float(np.mean([look(key) for key in jax.random.split(KEY, 4)]))
     assert 0.5 < rows_needed / 200 / measured < 2
     remark = sampler.remark(posterior, {"rows_needed": rows_needed})
-    assert remark.startswith(f"with {rows_needed:.3g} rows, drawn with replacement, the log ratio of a step would have")
+    assert remark.startswith(
+        f"the noise of the log acceptance ratio would have variance sigma2 = 1 with {rows_needed:.3g} rows"
+    )
     # Without a control variate, the remark suggests to sample a subspace.
     hopeless = sampler.remark(posterior, {"rows_needed": 1e6})
     can_restrict = "control_variate" not in fields
@@ -371,7 +373,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
     with pytest.raises(InterruptedRunError, match="continue: bnnzoo resume"):
         entrances.run_recipe(recipe, out=tmp_path / "run.nc", observer=seen.append, stop=stop)
     notes = [p.note for p in seen if p.phase == "note"]
-    assert any("directions of the" in note for note in notes)
+    assert any("directions in the parameter space of the" in note for note in notes)
 
     def train(*_: Any, **__: Any) -> None:
         raise AssertionError("nothing is trained again")
@@ -401,7 +403,9 @@ def test_the_penalty_resumes_with_its_anchor_at_the_mode(data, tmp_path):
 
 def test_a_threshold_above_all_directions_is_wrong_usage(data, tmp_path):
     recipe = resolve("mlp", "random-walk", [], _options("identified:1e9", data))
-    with pytest.raises(UsageError, match=r"identified: no direction has more than 1e\+09 times the prior's curvature"):
+    with pytest.raises(
+        UsageError, match=r"identified: in no direction is the curvature of the posterior more than 1e\+09 times"
+    ):
         entrances.run_recipe(recipe, out=tmp_path / "run.nc")
 
 

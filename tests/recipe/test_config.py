@@ -171,9 +171,13 @@ class TestFields:
             ("batch_size", True, "must be an integer >= 1 and <= 4096 or auto (got true)"),
             ("batch_size", "1_0", "must be an integer >= 1 and <= 4096 or auto (got '1_0')"),
             ("hidden", "50,x", "each entry must be an integer (got '50,x')"),
-            ("hidden", "5,,5", "must be a list without empty entries, and each entry an integer (got '5,,5')"),
-            ("hidden", "5,", "must be a list without empty entries, and each entry an integer (got '5,')"),
-            ("hidden", [5, ""], "must be a list without empty entries, and each entry an integer (got [5, ''])"),
+            ("hidden", "5,,5", "must be a list without empty entries, in which each entry is an integer (got '5,,5')"),
+            ("hidden", "5,", "must be a list without empty entries, in which each entry is an integer (got '5,')"),
+            (
+                "hidden",
+                [5, ""],
+                "must be a list without empty entries, in which each entry is an integer (got [5, ''])",
+            ),
             ("hidden", "50,0", "every width must be >= 1 (got (50, 0))"),
             ("variance", "poled", "must be one of pooled, batch-means (got 'poled')"),
             ("correction", 4, "must be one of 0, 1, 2, 3 (got 4)"),
@@ -299,7 +303,9 @@ class TestResolve:
         with pytest.raises(UsageError) as caught:
             resolve(None, "hmc", [layer])
         key = inner.partition(":")[0]
-        message = f"{recipes / 'user.yml'}:3:3: example.{key}: belongs to the whole recipe, not to its example"
+        message = (
+            f"{recipes / 'user.yml'}:3:3: example.{key}: not allowed inside the example; move it out of the example"
+        )
         assert message in str(caught.value).splitlines()
 
     def test_all_problems_together_and_located(self, recipes):
@@ -309,7 +315,7 @@ class TestResolve:
         path = recipes / "user.yml"
         assert str(caught.value).splitlines() == [
             f"{path}:2:1: chians: unknown key; did you mean 'chains'?",
-            f"{path}:4:13: likelihood: must be a name, or a mapping of its fields",
+            f"{path}:4:13: likelihood: must be the name of a likelihood, or a mapping with its fields",
             f"{path}:3:1: warmup: must be an integer >= 0 (got 'many')",
             "--thin: must be >= 1 (got 0)",
         ]
@@ -428,7 +434,7 @@ class TestYaml:
             ("a: &x {b: 1}\nc:\n  <<: *x\n", "f:3:3: merge keys (<<) are not allowed"),
             ("a: !!python/object:os.system x\n", "f:1:4: tags are not allowed"),
             ("a: !!python/object/apply:os.system ['true']\n", "f:1:4: tags are not allowed"),
-            ("a: *b\n", "f:1:4: no anchor &b"),
+            ("a: *b\n", "f:1:4: the alias *b has no anchor &b before it"),
             ("a: [1\n", "f:2:1: "),
             ("a: b: c\n", "f:1:5: "),
             ("a: 1\n---\nb: 2\n", "f:3:1: a second document"),
@@ -443,7 +449,7 @@ class TestYaml:
         assert "\n" not in str(caught.value)
 
     def test_not_a_mapping(self, tmp_path):
-        with pytest.raises(UsageError, match="a recipe must be a list of `key: value` lines"):
+        with pytest.raises(UsageError, match="a recipe must consist of `key: value` lines"):
             _layer(tmp_path, "- a\n- b\n")
 
     def test_not_utf8(self, tmp_path):

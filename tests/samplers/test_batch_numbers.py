@@ -899,5 +899,5 @@ def test_an_exploration_leaves_at_least_one_step():
     posterior = GaussianMean(np.zeros(100))
     Sgld(schedule="cyclical", exploration=0.5, cycle=2).check(posterior)
     Sgld().check(posterior)
-    with pytest.raises(UsageError, match="leaves no steps for draws"):
+    with pytest.raises(UsageError, match="leaves no step of a cycle of 2 steps for draws"):
         Sgld(schedule="cyclical", exploration=0.75, cycle=2).check(posterior)

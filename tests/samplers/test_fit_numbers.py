@@ -952,7 +952,7 @@ def test_an_excess_within_rounding_ends_no_run():
         return spell_settings(sampler.failure({name: np.array(value) for name, value in stats.items()}), "options")
 
     assert failure(1e-3) == ""
-    assert "was 0.0015 nats above the bound, log k = 2," in failure(0.0015)
+    assert "exceeded the bound log k = 2 by 0.0015 nats," in failure(0.0015)
     assert "use --sampler.log-bound 2.0115 or" in failure(0.0015)
     assert failure(-1.0, 0.9) == failure(-1.0, 0.0)
     assert failure(-1.0, 0.0).startswith("chain 0: none of 50 proposals")

@@ -330,9 +330,14 @@ class Bent(eqx.Module):
 @pytest.mark.parametrize(
     ("likelihood", "prior", "network", "message"),
     [
-        (StudentT(), Normal(), None, "a normal prior of the last layer"),
-        (Gaussian(scale=0.3), LaplacePrior(), None, "a normal prior of the last layer"),
-        (Gaussian(), Normal(), Bent(eqx.nn.Linear(1, 1, key=jax.random.key(0))), "not affine in layer_weight"),
+        (StudentT(), Normal(), None, "either a normal prior of the last layer"),
+        (Gaussian(scale=0.3), LaplacePrior(), None, "either a normal prior of the last layer"),
+        (
+            Gaussian(),
+            Normal(),
+            Bent(eqx.nn.Linear(1, 1, key=jax.random.key(0))),
+            "not affine in the parameters of the last layer, such as layer_weight",
+        ),
     ],
 )
 def test_a_posterior_that_is_not_conjugate_is_refused(likelihood, prior, network, message):

@@ -210,7 +210,7 @@ def test_processes_with_different_recipes_are_refused(monkeypatch, tmp_path):
         (dataclasses.replace(same, recipe=recipe), out, 3, differ),
         (dataclasses.replace(same, train=rows), out, 3, differ),
         (same, out, 4, differ),
-        (same, tmp_path / "else.nc", 3, "process 1 of 2 cannot see this file"),
+        (same, tmp_path / "else.nc", 3, "the process with rank 1 cannot see the folder of this run"),
     ):
         each = ((same, out, 3), (other, place, step))
         acts = [

@@ -861,11 +861,17 @@ class _Edged(Toy):
 def test_an_invalid_start_is_named_by_chain_and_row_or_parameter():
     placement, start = Placement("vectorized", None), [0.5, 1.0]
     initial.check_start(_Edged(), placement, np.array([start, start], np.float32))
-    with pytest.raises(UsageError, match=r"^chain 2: the log density is -inf at the start, at training row 4; check"):
+    with pytest.raises(
+        UsageError, match=r"^chain 2: the log density at the initial position is -inf because of training row 4; check"
+    ):
         initial.check_start(_Edged(), placement, np.array([start, start, [2.0, 1.0]], np.float32))
-    with pytest.raises(UsageError, match=r"^chain 1: the log density is nan at the start, in the prior; check"):
+    with pytest.raises(
+        UsageError, match=r"^chain 1: the log density at the initial position is nan because of the prior; check"
+    ):
         initial.check_start(_Edged(), placement, np.array([start, [0.5, -1.0]], np.float32))
-    with pytest.raises(UsageError, match=r"^chain 1: the gradient .* theta\[1\] is not finite at the start; use"):
+    with pytest.raises(
+        UsageError, match=r"^chain 1: the gradient .* theta\[1\] is not finite at the initial position; use"
+    ):
         initial.check_start(_Edged(), placement, np.array([start, [0.5, 0.0], start], np.float32))
 
 

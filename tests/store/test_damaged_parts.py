@@ -392,7 +392,9 @@ def test_a_folder_left_by_an_early_kill_does_not_block_a_run(tmp_path):
     out = tmp_path / "run.nc"
     store.parts_folder(out).mkdir()
     (store.parts_folder(out) / "lock").touch()
-    with pytest.raises(UsageError, match="stopped before it began, so there is nothing to resume; start the run again"):
+    with pytest.raises(
+        UsageError, match="stopped during its preparation, so there is nothing to resume; start the run again"
+    ):
         entrances.resume(out)
     entrances.run_recipe(tiny.recipe("random-walk"), out=out)
     assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]

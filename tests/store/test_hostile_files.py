@@ -155,7 +155,7 @@ def test_an_array_without_one_of_its_pieces_is_refused(finished, tmp_path):
     path = tmp_path / "run.nc"
     shutil.copy(finished, path)
     edited(_pieces_missing)(path)
-    with pytest.raises(UsageError, match="posterior/out has 1 of its 2 chunks"):
+    with pytest.raises(UsageError, match="posterior/out has 1 chunks, expected 2"):
         entrances.store.open_tree(path)
 
 

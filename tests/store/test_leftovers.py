@@ -129,7 +129,7 @@ def test_leftover_parts_beside_a_damaged_file_are_not_removed(tmp_path):
     content[at : at + 8] = bytes(8)
     out.write_bytes(content)
     with pytest.raises(
-        DamagedError, match=r"damaged, and its part files were removed: .*start the run again with --force"
+        DamagedError, match=r"damaged \(.*\), and its part files were removed; .*start the run again with --force"
     ):
         bnnzoo.resume(out)
     assert (folder / "p000-000000.npz").exists()

@@ -309,7 +309,7 @@ def test_a_host_whose_locks_are_not_seen_is_seen_by_its_card(out):
     writer.release()
     card = writer.folder / "owner.json"
     card.write_text(json.dumps({"token": "t", "host": "far", "boot": "another", "pid": 1}))
-    with pytest.raises(UsageError, match="far wrote this run 0 seconds ago; wait until it has finished"):
+    with pytest.raises(UsageError, match="the host far wrote this run 0 seconds ago; wait until the run has finished"):
         Store(out).reopen(2)
     os.utime(card, (1, 1))
     Store(out).reopen(2)
@@ -587,7 +587,9 @@ def test_groups_are_not_added_to_another_run(out, monkeypatch):
         second_store.finish(complete=True)
 
     overtaken_by(monkeypatch, replace)
-    with pytest.raises(BnnzooError, match="was replaced by another run; the file is unchanged; run this command again"):
+    with pytest.raises(
+        BnnzooError, match="was replaced by another run, so nothing was added to it; run this command again"
+    ):
         add_groups(out, {"ours": {"y": np.zeros(3)}}, {"y": ["row"]}, {})
     with pytest.raises(BnnzooError, match="was replaced by another run"):
         refuse_other(out, before)
@@ -690,7 +692,8 @@ def test_a_clock_that_is_ahead_locks_nobody_out(out):
     tomorrow = time.time() + 86_400
     os.utime(card, (tomorrow, tomorrow))
     with pytest.raises(
-        UsageError, match=r"its clock is ahead of this computer's clock by 86\d\d\d seconds; .* --break-lock"
+        UsageError,
+        match=r"the clock of the host far, .* 86\d\d\d seconds ahead of this computer's clock; .* --break-lock",
     ):
         Store(out).reopen(2)
     Store(out).reopen(2, break_lock=True)

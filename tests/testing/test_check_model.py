@@ -134,7 +134,7 @@ WRONG = {
     "is random": ("outputs", "the same row gives outputs that differ"),
     "sees the batch": ("rows", "if the other rows are left out"),
     "branches in Python": ("jit", "TracerBoolConversionError"),
-    "has no gradient at 0": ("gradient", "gradient is nan at hidden_weight[0, 0]"),
+    "has no gradient at 0": ("gradient", "with respect to hidden_weight[0, 0] is nan"),
     "leaves a layer out": ("gradient", "no output depends on hidden_weight"),
     "splits before the activation": ("split", "last(features(x)) differs from network(x)"),
     "splits off a copy": ("split", "not arrays of the network"),
@@ -227,7 +227,7 @@ def test_command_fails_with_code_3_and_json(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--sbc", "-o", "here.txt"], "here.txt: a picture needs the ending png, "),
+        (["--sbc", "-o", "here.txt"], "here.txt: unknown picture format; use the ending png, "),
         (["--sbc", "-o", "here.png"], "here.png: exists; use another -o, or --force to replace it"),
         (["--sbc", "-o", "gone/ranks.png"], "gone/ranks.png: the folder "),
         (["-o", "ranks.png"], "-o: requires --sbc"),

@@ -72,7 +72,7 @@ def check(proposal: NamedProposal | Density, posterior: AbstractPosterior, sampl
     elif isinstance(proposal, str):
         if dim > _MAX_DIM:
             raise UsageError(
-                f"sampler {sampler}: {setting('sampler.proposal', proposal)} is for at most {_MAX_DIM} parameters "
+                f"sampler {sampler}: {setting('sampler.proposal', proposal)} supports at most {_MAX_DIM} parameters "
                 f"(got {dim}); use [[stochastic=last]], or nuts"
             )
     else:

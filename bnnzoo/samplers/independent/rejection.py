@@ -164,8 +164,8 @@ class Rejection(AbstractSampler[RejectionState]):
             place = tuple(above_bound[0])
             bound, excess = float(stats["log_bound"][place]), float(stats["log_excess"][place])
             return (
-                f"chain {place[0]}: the log ratio of a proposal was {excess:.3g} nats above the bound, log k = "
-                f"{bound:.6g}, so the draws would not be from the posterior; use "
+                f"chain {place[0]}: a proposal exceeded the bound log k = {bound:.6g} by {excess:.3g} nats, so the "
+                "draws would not be from the posterior; use "
                 f"{setting('sampler.log_bound', f'{bound + excess + _MARGIN:.6g}')} or more, or a wider "
                 "proposal ([[sampler.proposal_scale]])"
             )
@@ -174,7 +174,7 @@ class Rejection(AbstractSampler[RejectionState]):
             return ""
         return (
             f"chain {unaccepted[0][0]}: none of {self.max_proposals} proposals was accepted; use a larger "
-            "[[sampler.max_proposals]], or nuts, because rejection is for few data"
+            "[[sampler.max_proposals]], fewer data, or nuts"
         )
 
     def check(self, posterior: AbstractPosterior) -> None:
@@ -187,7 +187,7 @@ class Rejection(AbstractSampler[RejectionState]):
             raise UsageError(
                 "sampler rejection: this likelihood has no upper bound; fix its scale "
                 "([[likelihood.scale=0.1]]), give the log of a bound k ([[sampler.log_bound]]), use another "
-                "[[sampler.proposal]], or use importance or nuts"
+                "[[sampler.proposal]], or use the sampler importance or nuts"
             )
         _proposal.check(self.proposal, posterior, "rejection")
         is_prior_proposal = isinstance(self.proposal, str) and self.proposal == "prior"
@@ -198,7 +198,7 @@ class Rejection(AbstractSampler[RejectionState]):
             rate = f"{10**log10_rate:.1e}" if log10_rate > -30 else rounded_rate
             raise UsageError(
                 f"sampler rejection: a draw of the {'prior' if is_prior_proposal else 'proposal'} is accepted with "
-                f"probability {rate} (estimated from {proposals} draws), too small for "
+                f"probability {rate} (estimated from {proposals} draws), which is too small for "
                 f"{setting('sampler.max_proposals', self.max_proposals)}; use nuts, fewer data, "
                 + ("or a narrower prior" if is_prior_proposal else "or another [[sampler.proposal_scale]]")
             )

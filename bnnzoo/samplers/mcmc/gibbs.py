@@ -113,14 +113,14 @@ class Gibbs(AbstractSampler[GibbsState]):
         conjugate_parameters = conjugate(posterior)
         if not conjugate_parameters.is_any_known:
             raise UsageError(
-                "[[sampler.conditionals=conjugate]]: requires [[likelihood=gaussian]], and a normal prior of the last "
-                "layer or a learned noise scale; use [[sampler.conditionals=metropolis]]"
+                "[[sampler.conditionals=conjugate]]: requires [[likelihood=gaussian]], and either a normal prior of "
+                "the last layer or a learned noise scale; use [[sampler.conditionals=metropolis]]"
             )
         if conjugate_parameters.layer.stop and isinstance(posterior, NetworkPosterior) and not is_affine(posterior):
             first = posterior.layout.name_of(conjugate_parameters.layer.start)
             raise UsageError(
-                f"[[sampler.conditionals=conjugate]]: the outputs are not affine in {first} and the rest of its "
-                "layer; use [[sampler.conditionals=metropolis]]"
+                "[[sampler.conditionals=conjugate]]: the outputs are not affine in the parameters of the last "
+                f"layer, such as {first}; use [[sampler.conditionals=metropolis]]"
             )
 
     def warmup_step(

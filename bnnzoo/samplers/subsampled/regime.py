@@ -52,7 +52,7 @@ mini-batches is unreliable if the noise has heavy tails."""
 STATISTICS = (
     Statistic("sigma2", "mean", "σ² of the log ratio", MAX_SIGMA2, "limit of the mean"),
     Statistic("penalty", "mean", "penalty"),
-    Statistic("skew_bias", "mean", "bias by skewness", MAX_SKEW_BIAS, "limit of the mean", _EXACT),
+    Statistic("skew_bias", "mean", "skewness bias", MAX_SKEW_BIAS, "limit of the mean", _EXACT),
     ACCEPTED,
     DIVERGING,
     STEP_SIZE,

@@ -34,13 +34,13 @@ def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> 
     num_data = posterior.num_data
     sizes, proposal = sampler.plan(num_data), sampler.resolved_proposal(num_data)
     text = (
-        f"with {rows_needed:.3g} rows, drawn with replacement, the log ratio of a step would have noise of variance "
-        f"sigma2 = 1; a step uses {sizes.num_used} of the {num_data} rows"
+        f"the noise of the log acceptance ratio would have variance sigma2 = 1 with {rows_needed:.3g} rows per step, "
+        f"drawn with replacement; a step uses {sizes.num_used} of the {num_data} rows"
     )
     if rows_needed >= num_data / 4:
         can_restrict = posterior.has_outputs and posterior.centre() is None and sampler.order == "none"
         remedy = f", or sample only the directions that the data determine with {setting('stochastic', 'identified')}"
-        return f"{text}: mini-batches save no time here; use hmc or nuts{remedy if can_restrict else ''}"
+        return f"{text}; mini-batches save no time here: use hmc or nuts{remedy if can_restrict else ''}"
     if sizes.disjoint and sizes.num_used == num_data:
         return text
     # A gradient costs twice as much as a likelihood. A step with all rows needs one gradient for each leapfrog step.

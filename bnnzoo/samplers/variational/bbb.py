@@ -172,8 +172,8 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
         distance = means.get("mean_distance", 0.0) / posterior.layout.dim
         if distance <= _MAX_DISTANCE:
             return ()
-        label = "squared distance to the best mean, per parameter, in standard deviations"
-        advice = f"use more {setting('warmup')}, or a larger {setting('sampler.batch_size')}"
+        label = "squared distance of the Gaussian's mean to its optimum, per parameter, in standard deviations"
+        advice = f"use a longer {setting('warmup')}, or a larger {setting('sampler.batch_size')}"
         return (Finding("validity", "mean", label, distance, _MAX_DISTANCE, advice),)
 
     def step(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> tuple[BbbState, Stats]:

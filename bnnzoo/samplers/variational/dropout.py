@@ -56,8 +56,8 @@ class Dropout(training.AbstractTrainedSampler[DropoutState]):
         """Refuse a network in which no sampled parameter is a weight matrix, because no unit can then be dropped."""
         if not _droppable_weights(posterior.layout):
             raise UsageError(
-                "sampler dropout: no sampled parameter is a weight matrix, so there are no units to drop; "
-                "sample other parameters, or use another sampler"
+                "sampler dropout: no sampled parameter is a weight matrix, so there are no units to drop; use "
+                "[[stochastic=all]], or another sampler"
             )
 
     def init(

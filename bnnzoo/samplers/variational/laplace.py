@@ -89,23 +89,26 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
         if not posterior.has_outputs:
             if self.curvature != "hessian":
                 raise UsageError(
-                    f"sampler laplace: {setting('sampler.curvature', self.curvature)} needs a network and an "
-                    "independent prior; use [[sampler.curvature=hessian]]"
+                    f"sampler laplace: {setting('sampler.curvature', self.curvature)} needs a network, but "
+                    "this posterior has none; use [[sampler.curvature=hessian]]"
                 )
             if self.predictive == "linearised":
                 raise UsageError("sampler laplace: only networks can be linearised; use [[sampler.predictive=network]]")
         elif (prior := posterior.fixed_prior()) is None:
             raise UsageError(
-                "sampler laplace: a posterior with sampled prior scales has no mode (the density is unbounded if "
-                "the scales go to 0); use another [[prior]], or nuts"
+                "sampler laplace: a posterior with sampled prior scales has no mode, because the density is "
+                "unbounded if the scales go to 0; use another [[prior]], or nuts"
             )
         else:
             prior.distribution(posterior.layout.network)  # raises if the weights are dependent
         if self.curvature == "hessian" and self.covariance == "kronecker":
-            raise UsageError("[[sampler.covariance=kronecker]]: is not supported for the hessian; use full or diagonal")
+            raise UsageError(
+                "[[sampler.covariance=kronecker]]: is not supported with [[sampler.curvature=hessian]]; use full or "
+                "diagonal"
+            )
         if self.covariance == "full" and posterior.layout.dim > _MOST_FULL:
             raise UsageError(
-                f"[[sampler.covariance=full]]: is for at most {_MOST_FULL} parameters (got "
+                f"[[sampler.covariance=full]]: supports at most {_MOST_FULL} parameters (got "
                 f"{posterior.layout.dim}); use kronecker or diagonal, or [[stochastic=last]]"
             )
 
@@ -178,8 +181,8 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
         if distance <= _MAX_DISTANCE:
             return ()
         label = "squared distance to the mode, per parameter, in standard deviations"
-        smooth = f"a smooth {setting('prior')} and activation, because at a kink the gradient is not 0"
-        advice = f"use more {setting('warmup')}, or {smooth}"
+        smooth = f"a smooth {setting('prior')} and activation: at a kink, the gradient is not 0"
+        advice = f"use a longer {setting('warmup')}, or {smooth}"
         return (Finding("validity", "mode", label, distance, _MAX_DISTANCE, advice),)
 
     @property

@@ -166,7 +166,7 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
     if recipe.chains % processes.count:
         raise UsageError(
             f"{processes.count} processes cannot share {recipe.chains} chains equally; use "
-            f"{setting('chains', processes.count)} or a multiple"
+            f"{setting('chains', processes.count)} or a multiple of it"
         )
     if recipe.mesh is None:
         share_rows = recipe.chain_method == "auto" and _waits_for_memory(posterior, sampler)
@@ -176,8 +176,8 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
         raise UsageError(f"mesh: chains={mesh_axes.chains} must be a divisor of the number of chains, {recipe.chains}")
     if mesh_axes.chains % processes.count:
         raise UsageError(
-            f"mesh: chains={mesh_axes.chains} must be a multiple of {processes.count}, the number of processes, "
-            f"because the rows of a chain lie in one process; use chains={processes.count} or a multiple"
+            f"mesh: chains={mesh_axes.chains} must be a multiple of {processes.count}, the number of processes; "
+            f"use chains={processes.count} or a multiple of it"
         )
     method = (
         "sequential" if recipe.chain_method == "sequential" else "parallel" if mesh_axes.chains > 1 else "vectorized"

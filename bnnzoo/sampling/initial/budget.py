@@ -176,17 +176,18 @@ def describe_overhead(problem: Problem) -> str:
     seconds = OVERHEAD_TRACES * (time.perf_counter() - start_time)
     return (
         f"budget {problem.recipe.budget}: covers training, warm-up and draws; preparing, compiling, testing and "
-        f"writing take about {float(f'{seconds:.1g}'):g} s more, or less if these programs were compiled before"
+        f"writing take about {float(f'{seconds:.1g}'):g} s more, or less if an earlier run has compiled the same "
+        "programs"
     )
 
 
 def sentence(problem: Problem) -> str:
     """Describe the planned lengths in a sentence."""
     recipe, sampler = problem.recipe, cast(Any, problem.sampler)
-    trajectory = f" of at most {sampler.gradients} gradients" if sampler.gradients > 1 else ""
+    trajectory = f" of at most {sampler.gradients} gradients each" if sampler.gradients > 1 else ""
     if not trajectory and (field := sampler.budget_field):
         trajectory = f", {field.replace('_', ' ')} {float(getattr(sampler, field)):g}"
-    ending = "until it has converged" if recipe.until == "converged" else "until then"
+    ending = "until the chains have converged" if recipe.until == "converged" else "until the budget is used"
     return (
         f"budget {recipe.budget}: {recipe.warmup} steps of warm-up{trajectory}, then at most {recipe.draws} draws, "
         f"{ending}"

@@ -74,7 +74,7 @@ class Question(NamedTuple):
 
 
 LEVELS = Question(
-    "levels", "one noise level", "one noise level per row", "a level per row", ("one_level", "by_row"), True
+    "levels", "one noise level", "one noise level per row", "one level per row", ("one_level", "by_row"), True
 )
 TAILS = Question(
     "tails", "normal noise", "noise with outliers (Student's t)", "Student's t", ("normal", "student_t"), False
@@ -130,10 +130,10 @@ class Comparison(NamedTuple):
             else f"mean gain {np.mean(self.gain):.2g}"
         )
         text = (
-            f"{choice}: in {num_better} of {count} pairs of trained networks, {self.question.second_subject} predicts "
-            f"held-out rows better, with median gain {np.median(self.gain):.2g} nats per row ({test}; a gain of "
-            f"at least {_LEAST_GAIN:g} is required); to choose yourself, use [[likelihood=gaussian]], student-t or "
-            f"{NOISE_BY_ROW}"
+            f"selected noise model: {choice}; in {num_better} of {count} pairs of trained networks, "
+            f"{self.question.second_subject} predicts held-out rows better; the median gain in log density is "
+            f"{np.median(self.gain):.2g} nats per row ({test}; a gain of at least {_LEAST_GAIN:g} is required); to "
+            f"choose yourself, use [[likelihood=gaussian]], student-t or {NOISE_BY_ROW}"
         )
         return spell_settings(text, spelling())
 
@@ -186,9 +186,8 @@ def select_likelihood(
 
     if not all(_is_affordable(candidate, placement, key=key) for candidate in (by_row, problem)):
         note = (
-            "one noise level for all rows, because the budget leaves no time to compare it with one noise level per "
-            "row; to choose yourself, use "
-            f"[[likelihood=gaussian]] or {NOISE_BY_ROW}"
+            "selected noise model: one noise level for all rows, because the budget leaves no time to compare it with "
+            f"one noise level per row; to choose yourself, use [[likelihood=gaussian]] or {NOISE_BY_ROW}"
         )
         work.note(spell_settings(note, spelling()))
         return problem, ()

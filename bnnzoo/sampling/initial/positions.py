@@ -103,7 +103,7 @@ def initial_positions(
         check_given(problem, thetas[0])
     if not is_trained or has_centre:
         return thetas
-    return train_networks(problem, thetas, placement, "the start of each chain", work, key).positions
+    return train_networks(problem, thetas, placement, "the initial position of each chain", work, key).positions
 
 
 def fixed_values(problem: Problem, *, work: StartWork, key: PRNGKeyArray) -> dict[str, np.ndarray]:
@@ -165,8 +165,9 @@ def check_given(problem: Problem, theta: Float[Array, " dim"]) -> None:
     if not loss < best.fun:
         raise UsageError(
             "[[init=given]]: the network fits the training rows worse than constant outputs do (mean negative "
-            f"log-likelihood {loss:.4g} against {best.fun:.4g}); if it was trained on data in their own units, use "
-            "[[standardise=False]]; otherwise give the data in the units of the training, or use [[init=map]]"
+            f"log-likelihood {loss:.4g} against {best.fun:.4g}); if it was trained on data that were not standardised, "
+            "use [[standardise=False]]; otherwise give the data in the units in which it was trained, or use "
+            "[[init=map]]"
         )
 
 
@@ -230,16 +231,16 @@ def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any)
         chain = int(np.argmin(np.isfinite(density)))
         rows = np.asarray(posterior.log_likelihoods(jnp.asarray(thetas)[chain]))
         invalid_rows = np.flatnonzero(~np.isfinite(rows))
-        place = f"at training row {invalid_rows[0] + 1}" if len(invalid_rows) else "in the prior"
+        cause = f"training row {invalid_rows[0] + 1}" if len(invalid_rows) else "the prior"
         raise UsageError(
-            f"chain {chain}: the log density is {density[chain]} at the start, {place}; check the data, or use "
-            "another [[likelihood]], [[prior]] or [[init]]"
+            f"chain {chain}: the log density at the initial position is {density[chain]} because of {cause}; check the "
+            "data, or use another [[likelihood]], [[prior]] or [[init]]"
         )
     if not np.isfinite(gradient).all():
         chain, index = (int(i) for i in np.argwhere(~np.isfinite(gradient))[0])
         raise UsageError(
             f"chain {chain}: the gradient of the log density with respect to {posterior.layout.name_of(index)} is not "
-            "finite at the start; use another [[init]] or [[likelihood]]"
+            "finite at the initial position; use another [[init]] or [[likelihood]]"
         )
 
 
@@ -265,7 +266,7 @@ def train_networks(
         problem: the problem whose posterior density is maximised.
         thetas: the positions at the start of the training.
         placement: the placement of the networks.
-        trained_part: description of the networks for progress messages, such as "the start of each chain".
+        trained_part: description of the networks for progress messages, such as "the initial position of each chain".
         work: observer, stop signal and cost of the work.
         key: random key.
 

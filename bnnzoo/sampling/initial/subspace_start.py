@@ -68,13 +68,13 @@ class Subspace(NamedTuple):
         network = "linearised network" if self.kind == "linearised" else "network"
         rest = self.num_parameters - self.num_directions
         if not rest:
-            return f"all {self.num_parameters} directions of the {network} are sampled"
+            return f"all {self.num_parameters} directions in the parameter space of the {network} are sampled"
         rest_text = f"; the other {rest} stay at the mode, so the draws are conditional on them"
         return (
-            f"{self.num_directions} of {self.num_parameters} directions of the {network} are sampled: those in which "
-            f"the posterior has more than {self.tau:.4g} times the curvature of the prior; they contribute "
-            f"{100 * self.variance_fraction:.2g} % of the variance of the network's outputs at the training rows"
-            f"{rest_text}"
+            f"{self.num_directions} of {self.num_parameters} directions in the parameter space of the {network} are "
+            f"sampled: those in which the posterior has more than {self.tau:.4g} times the curvature of the prior; "
+            f"they contribute {100 * self.variance_fraction:.2g} % of the variance of the network's outputs at the "
+            f"training rows{rest_text}"
         )
 
 
@@ -101,8 +101,8 @@ def find_subspace(
     largest = float(mode.spectrum.values[0])
     if choice.tau is not None and largest <= choice.tau:
         raise UsageError(
-            f"{choice.kind}: no direction has more than {choice.tau:g} times the prior's curvature (the largest has "
-            f"{largest:.3g}); use a smaller threshold, or [[stochastic=all]]"
+            f"{choice.kind}: in no direction is the curvature of the posterior more than {choice.tau:g} times that of "
+            f"the prior (the largest ratio is {largest:.3g}); use a smaller threshold, or [[stochastic=all]]"
         )
     tau, rows_needed = choice.tau, 0.0
     if tau is None:

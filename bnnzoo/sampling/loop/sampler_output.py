@@ -23,7 +23,9 @@ def check_state(sampler: Any, state: Any, theta: Any) -> None:
         raise _fault(sampler, "init", f"must return a state with the attribute position (got {_describe_type(state)})")
     if jnp.shape(position) != jnp.shape(theta) or jnp.result_type(position) != theta.dtype:
         raise _fault(
-            sampler, "init", f"must return a position {_describe_array(theta)} (got {_describe_array(position)})"
+            sampler,
+            "init",
+            f"must return a state with a position {_describe_array(theta)} (got {_describe_array(position)})",
         )
 
 
@@ -40,7 +42,7 @@ def check_step(sampler: Any, method: str, state: Any, result: Any) -> None:
     next_state, stats = result
     if not isinstance(stats, dict):
         raise _fault(
-            sampler, method, f"must return a dictionary of numbers for statistics (got {_describe_type(stats)})"
+            sampler, method, f"must return the statistics as a dictionary of arrays (got {_describe_type(stats)})"
         )
     for name, value in stats.items():
         if not (isinstance(name, str) and hasattr(value, "dtype")):
@@ -59,7 +61,7 @@ def check_step(sampler: Any, method: str, state: Any, result: Any) -> None:
         raise _fault(
             sampler,
             method,
-            f"must return a state like the one that it was given, {_describe_type(state)} (got "
+            f"must return a state with the structure of its argument, {_describe_type(state)} (got "
             f"{_describe_type(next_state)})",
         )
     for old_leaf, new_leaf in zip(jax.tree.leaves(state), jax.tree.leaves(next_state), strict=True):

@@ -63,5 +63,7 @@ def stuck_finding(stuck: dict[int, int]) -> tuple[Finding, ...]:
     if not stuck:
         return ()
     names = f"chain {next(iter(stuck))}" if len(stuck) == 1 else f"chains {', '.join(map(str, stuck))}"
-    label = f"{names} accepted no proposal for {max(stuck.values())} steps: stuck chains"
-    return (Finding("convergence", "stuck", label, len(stuck), 0, f"{_CURE}; the other chains' draws are kept"),)
+    label = f"{names} accepted no proposal for {max(stuck.values())} steps; number of stuck chains"
+    return (
+        Finding("convergence", "stuck", label, len(stuck), 0, f"{_CURE}; the file contains the draws of all chains"),
+    )
