@@ -43,7 +43,7 @@ class GateError(BnnzooError):
 
 
 class InterruptedRunError(BnnzooError):
-    """A run stopped by SIGINT or SIGTERM. A checkpoint is on disk, and the message holds the resume command."""
+    """SIGINT or SIGTERM during a run. The message states how to continue, or that the run is complete."""
 
     def __init__(self, message: str, signal_number: int):
         super().__init__(message)

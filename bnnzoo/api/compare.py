@@ -104,7 +104,7 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
 
     If every run has an evidence estimate, evidence and leave-one-out scores are compared too. The standard error of a
     difference is computed from the differences of the two scores of each row. If the same rows are difficult for both
-    runs, it is much smaller than the standard error of either metric. `mcse` is the Monte Carlo error of the
+    runs, this error is much smaller than the standard error of either metric. `mcse` is the Monte Carlo error of the
     difference. Two runs of one recipe with different seeds differ by about this much.
 
     Args:

@@ -28,7 +28,7 @@ _SINGLE_RUN_ATTRIBUTES = (
     *("tuned", "inspected", "stops", "ended"),
     *("chain_weights", "chain_weights_gain", "chain_weights_error"),
 )
-"""Attributes that describe a single run; a joined run does not have them."""
+"""Attributes that describe a single run; their values are not copied to a joined run."""
 _VERSION_ATTRIBUTES = ("versions", "plugins", "plugin_sources")
 _ROW_ATTRIBUTES = ("data_sha256", "signature", "federated")
 """Attributes that identify the training rows; `federated` describes the parties that own them."""

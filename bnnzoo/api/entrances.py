@@ -201,8 +201,8 @@ def resume(
 ) -> Run:
     """Resume an unfinished run from its checkpoint.
 
-    The result equals the result of an uninterrupted run, bit for bit. A killed process can leave part files (which
-    contain the draws so far) beside a finished run. These files are then removed, and the run is opened.
+    The result equals the result of an uninterrupted run, bit for bit. If the run is finished, but a killed process left
+    part files beside it, these files are removed, and the run is opened.
 
     Args:
         path: the NetCDF file of the run.
@@ -265,7 +265,10 @@ def opened(run: Run | str | Path) -> Run:
 
 
 def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:
-    """Return the recipe as YAML with the values of all fields, except the fields that a time budget sets later."""
+    """Return the recipe as YAML with the values of all fields that are known before the run.
+
+    If there is a time budget, some fields are determined later, and the likelihood may be one of them.
+    """
     with _jax_for(recipe):
         problem = Problem.from_recipe(recipe, dataset)
         words = budget.recipe_to_write(problem)

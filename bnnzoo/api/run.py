@@ -176,8 +176,8 @@ class Run(AbstractRunPredictions):
         Without `data`, the run's own test rows are used, and `loo_` metrics of the training rows are added. With
         `save`, groups of ArviZ's schema are then added to the file of a finished run. For the training rows these are
         `posterior_predictive` and `log_likelihood`. For the test rows they are `predictions`,
-        `predictions_constant_data` and `predictions_log_likelihood`. If a group would exceed 32 MB, it contains only a
-        subset of the draws, evenly spaced, and at least one draw per chain.
+        `predictions_constant_data` and `predictions_log_likelihood`. If a group would exceed 32 MB, all groups contain
+        only a subset of the draws, evenly spaced, and at least one draw per chain.
 
         Args:
             data: rows with targets, in any form that `--data` accepts; by default the run's own test rows.
@@ -245,7 +245,7 @@ class Run(AbstractRunPredictions):
         Args:
             chains: largest number of exact chains; fewer are used if the effective number of draws is smaller.
             seconds: approximate duration; by default half of the duration of the run, and at least 20.
-            tolerance: the largest bias with which a run passes. A bias of a mean, or of an sd, is divided by the sd.
+            tolerance: limit of the biases of means and sds, in sds; the audit passes only if it excludes larger biases.
 
         Raises:
             UsageError: if the posterior is defined in Python, if the file contains predictions instead of parameters,

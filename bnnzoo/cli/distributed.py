@@ -55,7 +55,7 @@ def join_if_requested(arguments: Mapping[str, Any]) -> contextlib.AbstractContex
 
 
 def is_first() -> bool:
-    """Whether this process is the first; only the first process prints. It starts JAX, so call it after a run."""
+    """Whether this process is the first; only the first process prints. The call starts JAX, so it follows a run."""
     from bnnzoo.sampling.devices.processes import Processes
 
     return Processes.current().is_first

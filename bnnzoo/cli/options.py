@@ -74,7 +74,7 @@ def _help(spec: Field, prefix: str) -> str:
 
 
 def _metavar(spec: Field) -> str:
-    """Return the placeholder of the value. The help text has the choices if they are too long for it."""
+    """Return the placeholder of the value. If the choices are too long for a placeholder, the help text lists them."""
     if spec.accepts.items and str in spec.accepts.items.scalars:
         return "TEXT"
     type_texts = spec.accepts.type.split("|")

@@ -40,7 +40,7 @@ class Stop:
 
 @contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Handle both signals within the context."""
+    """Handle SIGINT and SIGTERM within the context."""
     stop = Stop()
     with signals.receive_signals(stop.receive):
         yield stop

@@ -1,4 +1,4 @@
-"""Atomic writes: if the writer is interrupted, a file is either complete or absent. bnnzoo writes all files so."""
+"""Atomic writes: if the writer is interrupted, the old file is unchanged. Runs and results are written in this way."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _temporary(path: Path) -> Iterator[tuple[Path, IO[bytes]]]:
 
 
 def _stem(path: Path) -> str:
-    """Return the first 200 bytes of the file name. With a suffix, it has at most 255 bytes, the limit of Linux."""
+    """Return the first 200 bytes of the file name, so that a temporary name stays below the limit of 255 bytes."""
     return os.fsencode(path.name)[:200].decode(errors="ignore")
 
 

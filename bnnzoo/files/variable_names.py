@@ -7,7 +7,7 @@ from collections.abc import Mapping
 _LONGEST = 180
 """Maximal number of characters of a name.
 
-In the file, names get prefixes such as `linearised_at_`. HDF5 and the reader limit the length with the prefix.
+In the file, names get prefixes such as `linearised_at_`. HDF5 and the reader limit the length of the prefixed name.
 """
 _TAKEN = ("chain", "draw")
 

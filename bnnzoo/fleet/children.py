@@ -33,7 +33,7 @@ class Children:
 
     def __init__(self) -> None:
         self._running: dict[subprocess.Popen[bytes], bool] = {}
-        """Whether each process has reported progress. Until then it imports modules; SIGINT would print a traceback."""
+        """Whether each process has reported progress. Before that, SIGINT would interrupt imports with a traceback."""
         self._received_signal = 0
         self._lock = threading.Lock()
 

@@ -46,5 +46,5 @@ class AbstractExecutor(abc.ABC):
     def stop(self, number: int) -> None:
         """Pass a signal on. Running jobs stop with a checkpoint, and no other job starts.
 
-        It may be called from another thread.
+        The method may be called from another thread.
         """

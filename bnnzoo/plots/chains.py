@@ -101,7 +101,7 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
 
 
 def autocorrelation(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str, float]) -> Picture:
-    """Draw one panel per prediction and one line per chain. The largest lag is 100, or half of the draws if fewer."""
+    """Draw one panel per prediction and one line per chain, up to lag 100 or half of the number of draws."""
     chains, draws = next(iter(values.values())).shape
     lags = np.arange(min(_LAGS, draws // 2) + 1)
     by_name: dict[str, np.ndarray] = {}

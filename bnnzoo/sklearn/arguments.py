@@ -41,7 +41,8 @@ def integer_seed(random_state: Any) -> int:
 def is_table(X: Any) -> bool:
     """Whether X is a data frame that bnnzoo must encode itself.
 
-    This is so if X has columns that are not numeric, missing cells, or different numbers that are equal in float32.
+    This is so if X has columns that are not numeric, missing cells, or numbers that float32 represents too coarsely
+    (see `is_coarse`).
     """
     if not is_frame(X):
         return False

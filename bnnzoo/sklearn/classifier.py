@@ -87,8 +87,8 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
             X: inputs [row, feature].
             level: probability that a set contains the label.
             interval: "conformal" or "bayesian". A conformal set contains the label with probability at least `level`
-                if the rows are exchangeable. A Bayesian set is the smallest set with the predictive probability
-                `level`. See docs/evaluation.md.
+                if the rows are exchangeable. A Bayesian set is the smallest set with a predictive probability of at
+                least `level`. See docs/evaluation.md.
             calibration: X and y of rows that were not used to fit. Conformal sets need these rows if the draws are not
                 exact.
 

@@ -129,7 +129,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         return np.moveaxis(self._shape_targets(interval_ends), 0, -1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float[np.ndarray, "row ..."]:
-        """Draw targets from the predictive distribution: [row, sample], or [row, target, sample] for several."""
+        """Sample the predictive distribution: [row, sample], or [row, target, sample] for several targets."""
         x = self._inputs(X)
         seed = integer_seed(random_state)
         blocks, sample_numbers = [], None

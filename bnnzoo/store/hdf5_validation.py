@@ -201,7 +201,7 @@ class _Validator:
                 self._text(attribute, kind, label)
 
     def _check_length(self, number: int, kind: Any, label: str) -> None:
-        """Check the number of texts or references. Their content is elsewhere, and many can refer to the same place."""
+        """Check the number of texts or references. Many of them can point to the same place in the file."""
         if kind.get_class() != h5t.STRING:
             if number > _MOST_RANK:
                 raise _Refused(f"{_printable(label)} has too many dimensions ({number})")

@@ -225,7 +225,7 @@ def open_parts(path: Path, *, every: int = 1) -> xr.DataTree:
 
     Args:
         path: the NetCDF file of the run.
-        every: read only the first of every `every` draws.
+        every: the stride k; only every k-th draw is read, from the first on.
 
     Raises:
         UsageError: if there is no unfinished run, or if it is damaged.

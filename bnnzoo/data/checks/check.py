@@ -103,8 +103,8 @@ def finite_float32(values: NDArray[Any], where: str, columns: Sequence[str] = ()
 def is_coarse(values: NDArray[Any], *, fraction: float = 0.05, origin: Literal["zero", "smallest"] = "zero") -> bool:
     """Whether rounding to float32 changes a number by more than a fraction of the standard deviation of all numbers.
 
-    Rounding changes numbers that much if the differences between them are small compared with their distance from 0. An
-    example are times in seconds since 1970.
+    Rounding changes numbers that much if the differences between them are small compared with their distance from 0, as
+    for times in seconds since 1970.
 
     Args:
         values: the numbers [N].
@@ -134,7 +134,7 @@ def merged_positions(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
 
 
 def lost_digits(number: Any) -> str:
-    """Return the text of the problem with a number at a position that `merged_positions` returns."""
+    """Describe the problem with a whole number that `merged_positions` found."""
     return f"{number} and another whole number cannot be distinguished in float64"
 
 

@@ -26,7 +26,7 @@ class Cells(NamedTuple):
     zoned: bool = False
     """Whether dates have a time zone."""
     bounds: Float[np.ndarray, "row 2"] | None = None
-    """The smallest and the largest possible value of each cell of a censored target; both are equal if it is known."""
+    """The smallest and largest possible value of each cell of a censored target; equal if the value is known."""
 
     @property
     def is_missing(self) -> NDArray[np.bool_]:

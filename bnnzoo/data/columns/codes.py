@@ -96,7 +96,7 @@ def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
     `_beside_a_scale`.
     """
     present = numbers[np.isfinite(numbers)]
-    # A code is the minimum or the maximum of the column. This test of both values spares most columns the sorting.
+    # A code is the minimum or the maximum of the column. Testing these two values first avoids sorting most columns.
     if not present.size or not may_hold_codes(float(present.min()), float(present.max())):
         return []
     values, counts = np.unique(present, return_counts=True)

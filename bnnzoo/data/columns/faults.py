@@ -204,7 +204,7 @@ def with_names(remedy: str, columns: Sequence[str]) -> str:
 
 
 def list_names(names: Iterable[str]) -> str:
-    """Join names for a message; beyond twenty names, the message only counts them."""
+    """Join at most twenty names for a message, and add the number of the other names."""
     names = list(names)
     num_others = len(names) - _MOST_NAMED
     return ", ".join([*names[:_MOST_NAMED], *([f"and {num_others} more"] if num_others > 0 else [])])

@@ -17,7 +17,7 @@ def level_positions(texts: Sequence[str], known_levels: Sequence[str]) -> list[i
     """Return the position of each text among the known levels, or -1 if no level matches.
 
     A text matches the level with the same spelling. If all known levels are plain numbers or booleans with distinct
-    values, a text also matches the level with the same value, for example 1.0 the level 1.
+    values, a text also matches the level with the same value. For example, 1.0 matches the level 1.
     """
     position_of_level = {text: i for i, text in enumerate(known_levels)}
     position_of_value = {value: i for i, value in enumerate(numeric_values(known_levels) or ())}

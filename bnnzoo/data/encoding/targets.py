@@ -27,7 +27,7 @@ _LARGEST_LABEL = 2**53
 _TAIL = 0.25
 """Minimal skewness of counts. A Poisson distribution with mean 16 has this skewness."""
 TAKEN_AS_NUMBERS = "taken as numbers"
-"""Part of the note about a target that becomes regression. The note is removed if the user sets a likelihood."""
+"""Part of the note about a target that is read as numbers. The note is removed if the user sets a likelihood."""
 
 
 Task = Literal["regression", "classification", "density"]

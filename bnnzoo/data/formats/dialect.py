@@ -82,7 +82,7 @@ def detect_dialect(
 def _separator_of(lines: Sequence[str], preferred: str) -> str | None:
     """Return the separator of a file with these first lines, or None if two separators are equally likely.
 
-    If all commas can be decimal commas, the separator that splits the lines into these numbers is returned. Otherwise
+    A separator with which every comma can be a decimal comma takes precedence (see `_splits_numbers`). Otherwise
     `preferred` is returned, unless only another separator splits every line into the same number of cells.
     """
     lines = lines[: _FEW_RECORDS + 1]

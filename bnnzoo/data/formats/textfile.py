@@ -44,7 +44,7 @@ def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> by
             remedy = f"use {setting('encoding', name)}, or save it as UTF-8" if has_options else "save it as UTF-8"
             raise UsageError(f"{where}: {name.upper()} text, not UTF-8; {remedy}")
     start = 0
-    while raw.startswith(codecs.BOM_UTF8, start):  # several exports joined into one file
+    while raw.startswith(codecs.BOM_UTF8, start):  # a file may begin with several byte-order marks
         start += len(codecs.BOM_UTF8)
     raw = raw[start:] if start else raw
     if not raw.isascii():

@@ -181,7 +181,7 @@ def load_like(spec: Spec, signature: Signature, *, unseen: Unseen | None = None)
 def _order_targets(y: Any, names: Sequence[str]) -> Any:
     """Return a frame of targets with the columns in the order of `names`, the targets of the model.
 
-    If no column has one of these names, the columns are targets of the model in their own order.
+    If no column has one of these names, the columns are taken as the targets of the model in the given order.
 
     Raises:
         UsageError: if only some names of columns are targets of the model, or if the number of columns differs.

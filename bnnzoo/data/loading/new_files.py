@@ -63,7 +63,7 @@ def _open_with_skipped_lines(
 
 
 def _begins_with_data(path: Path, reading: Reading, columns: Collection[str], lines: Collection[int]) -> bool:
-    """Whether a file probably begins with the header and data, so that the lines to skip must not be skipped.
+    """Whether a file probably begins with the header and data; none of its lines must then be skipped.
 
     This is the case if its first line contains the name of a training column, and if one of the `lines` does not exist
     or contains a number.

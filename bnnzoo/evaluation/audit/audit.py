@@ -30,7 +30,7 @@ from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
 from bnnzoo.posterior.predicting import Predicting
 
 SHARE, LEAST_SECONDS = 0.5, 20.0
-"""Default duration of the exact chains: this fraction of the duration of the run, but at least these seconds."""
+"""Default duration of the exact chains: the fraction `SHARE` of the run's duration, but at least `LEAST_SECONDS`."""
 FEWEST_STEPS, FIRST_STEPS, MOST_STEPS = 8, 32, 4096
 """Smallest and largest number of steps in the first round, and limit of the number of steps of each chain."""
 _SNAPSHOTS = 32
@@ -64,7 +64,7 @@ def of_run(
         predictor: the run.
         chains: largest number of exact chains; the number is at most half of the effective number of draws.
         seconds: approximate duration of the audit; by default half of the duration of the run, and at least 20.
-        tolerance: the largest bias that may remain possible in a run that passes.
+        tolerance: limit of the biases; the audit passes only if it excludes every larger bias.
         seed: seed of the exact chains.
 
     Raises:

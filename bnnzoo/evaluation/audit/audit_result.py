@@ -16,10 +16,11 @@ from bnnzoo.finding import spell_settings, spelling
 LEVEL = 1e-3
 """Probability that an audit reports correct draws as drifted."""
 TOLERANCE = 0.2
-"""Largest bias that may remain possible in an audit that passes.
+"""An audit passes only if it excludes every bias that is larger than this limit.
 
 The bias of a mean is measured in posterior standard deviations. The bias of an sd is relative to the posterior's sd.
-The sd of all predictions together has half of this limit, because it is estimated more precisely than a single sd.
+For the sd of all predictions together, the limit is half as large, because this sd is estimated more precisely than
+the sd of a single prediction.
 """
 _LEAST_P = 1e-6
 """Smallest p-value that is reported exactly; smaller p-values are not known precisely."""
@@ -51,10 +52,10 @@ class Audit:
         drifted: name of the function with the strongest evidence of a drift or bias.
         score: test statistic of the function `drifted`, about standard normal for correct draws. It is negative if the
             function is smaller on the exact chains than in the run.
-        bias_sd: relative bias of the sd of the predictions between draws, (run - exact) / exact. The value 0.1 means
-            that the run's sd is 10 % too large.
+        bias_sd: relative bias of the sd over draws of all predictions together, (run - exact) / exact. The value 0.1
+            means that the run's sd is 10 % too large.
         bias_sd_se: standard error of `bias_sd`.
-        bias_sd_bound: upper confidence bound (95 %) for the absolute value of this bias.
+        bias_sd_bound: upper confidence bound (95 %) for the absolute value of `bias_sd`.
         bias_sd_lowest, bias_sd_highest: lowest and highest bias of the sd of a single prediction. The predictions are
             at rows, and half way between rows, where the data may have a gap.
         bias_bound: largest upper confidence bound (95 %) for the absolute bias of a mean (in sds) or of an sd
@@ -63,9 +64,9 @@ class Audit:
         detectable: size of a bias that the audit detects with 95 % probability, in whichever function it is.
         limited_by: `draws` if the Monte Carlo error of the run limits the power of the audit, `chains` if the error of
             the exact chains does.
-        remembered: fraction of a starting value that remains in the later values of a function, the largest of all
-            functions. It is a lower confidence bound (95 %). If it is above 0.1, a component of the function may not
-            have moved at all, and a bias of this component is not visible.
+        remembered: fraction of the starting value of a function that remains in its later values, as a lower confidence
+            bound (95 %); the largest of all functions. If it is above 0.1, a component of the function may not have
+            moved at all, and a bias of this component is not visible.
         moved: fraction of their starts that the exact chains have forgotten; near 0, the chains have hardly moved.
         chains, steps, acceptance: number of exact chains, number of steps of each chain, and acceptance rate.
         cost: `seconds` divided by the duration of the run in seconds.
@@ -179,7 +180,7 @@ def decide(
         pooled_sd: bias of the sd of all predictions at the rows together, and the standard error of this bias.
         moved: fraction of their starts that the exact chains have forgotten.
         effort: number of exact chains and steps, acceptance rate and duration.
-        tolerance: largest bias that may remain possible in an audit that passes.
+        tolerance: limit of the biases; the audit passes only if it excludes every larger bias.
     """
     p, name, score = test.p_value, test.function, test.score
     tests = sum(int(function_biases.testable.sum()) for function_biases in biases.values())

@@ -15,9 +15,10 @@ from bnnzoo.evaluation.formulas.rhat import FEWEST
 FEWEST_ESS = 100.0
 """Smallest effective sample size of the run; with a smaller one, the error of a mean is too imprecise for a test."""
 _LEAST_FORGOTTEN = 1e-3
-"""Lower bound of the forgotten fraction of a start, by which estimates are divided.
+"""Smallest value of 1 - slope, by which `_exact_moments` divides.
 
-A chain that forgot less of its start contains no information about the posterior.
+The number 1 - slope is the fraction of its starting value that a chain has forgotten. A chain that has forgotten a
+smaller fraction contains no information about the posterior.
 """
 _FEWEST_UNITS = 4
 """Smallest number of exact chains from which biases are estimated."""
@@ -25,11 +26,11 @@ _MOST_GROUPS = 64
 """Largest number of groups of exact chains in the jackknife, which leaves out one group at a time."""
 _CONFIDENCE = 0.95
 MAX_REMEMBERED = 0.1
-"""Largest fraction of a start that may remain in the later values of a function.
+"""Largest fraction of a function's starting value that may remain in its later values.
 
-`estimate` assumes that all components of a function are forgotten at the same rate. But a chain may never forget some
+`estimate` assumes that a chain forgets all components of a function at the same rate. But a chain may never forget some
 component, such as the mode in which the chain is. Such a component causes neither a visible drift nor a visible bias.
-The remembered fraction then shows the fraction of the function's variance that this component has.
+The fraction that remains is then at least the fraction of the function's variance that comes from this component.
 """
 
 

@@ -1,8 +1,8 @@
 """Drift test: run short exact chains from draws and test whether the values of some functions change systematically.
 
-Let a reversible chain start at a draw of the posterior. Then its start and its end are exchangeable. The differences
-f(end) - f(start) of all functions f therefore have their signs or the opposite signs with equal probability. The only
-assumption of the test is that the draws are independent.
+Let a reversible chain start at a draw of the posterior. Then its start and its end are exchangeable. The joint
+distribution of the differences f(end) - f(start) of all functions f therefore stays the same if all differences change
+their signs together. The only assumption of the test is that the draws are independent.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ _SECOND_ORDER_UP_TO = 500
 The control variate needs a Hessian, which takes one pass over the data per parameter.
 """
 _PILOTS, _ROUNDS, _STEPS_A_ROUND = 16, 16, 4
+"""Largest number of pilots (the chains that tune the kernel), number of tuning rounds, and steps per round."""
 _INSPECTED, _STEPS_INSPECTED = 4, 100
-"""Number of pilot chains in which steps on mini-batches are compared with all rows, and steps of each chain."""
+"""Number of pilots that are inspected with a pass over all rows, and number of steps of each pilot before it."""
 _ACCEPTANCE = 0.7
 """Acceptance rate to which the step size is tuned."""
 _SHORTEST = 1 / 8
@@ -60,8 +61,9 @@ def kernel_for(posterior: AbstractPosterior, pilots: Float[np.ndarray, "pilot di
     """Tune a transition kernel of Hamiltonian steps.
 
     For many rows and few parameters, the steps use mini-batches with a control variate and the noise penalty, and draw
-    influential rows more often. If an inspection shows that some rows have no effect on such steps, chains of these
-    steps are not exact. Then, and in all other cases, every step uses all rows.
+    influential rows more often. An inspection then tests whether chains of such steps are exact; they are not if, for
+    example, some rows have no effect on the steps. If they are not exact, and in all other cases, every step uses all
+    rows.
 
     Args:
         posterior: the target.
@@ -121,9 +123,9 @@ def problems_of(
 ) -> tuple[Finding, ...]:
     """Run pilot chains, inspect them with a pass over all rows, and return the problems that the sampler finds.
 
-    If every step that draws some row is rejected, the statistics of the batches do not show this row. The pass over all
-    rows shows it. The steps have the median of the step sizes in `_advance_all`, because the largest step sizes are
-    often rejected for any rows.
+    If every step that draws a certain row is rejected, the statistics of the steps do not show the influence of this
+    row, but the pass over all rows does. The steps have the median of the step sizes in `_advance_all`, because steps
+    of the largest sizes are often rejected, whatever rows they draw.
     """
     state = replace(kernel.state, step_size=kernel.state.step_size * _SHORTEST**0.5)
     keys = jax.random.split(key, len(positions))
@@ -277,8 +279,9 @@ def find_drift(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray],
     """Test whether any of the functions drifts, with one p-value for all functions.
 
     The statistic is the largest absolute signed-rank statistic of all functions (Wilcoxon 1945). Its distribution
-    without drift is estimated by random sign flips. A flip changes the signs of all functions of a chain together. With
-    fewer than a dozen chains, the p-value comes from a t-test of each function, with a Bonferroni correction.
+    without drift is estimated by random sign flips. A flip changes the signs of the differences of all functions on one
+    chain together. With fewer than a dozen chains, the p-value comes from a t-test of each function, with a Bonferroni
+    correction.
 
     Args:
         starts: values [chain, value] of each function at the starts, by name.

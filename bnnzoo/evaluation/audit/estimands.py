@@ -38,7 +38,7 @@ def audited_inputs(predictor: Predictor) -> Shaped[np.ndarray, "probe ..."]:
 
 
 def halfway(rows: Shaped[np.ndarray, "probe ..."]) -> Shaped[np.ndarray, "pair ..."]:
-    """Return inputs half way between two probes that are far apart in the file, where the data may have a gap.
+    """Return the midpoints of pairs of inputs that are far apart in the file; the data may have a gap there.
 
     The result is empty for images, and for inputs that are whole numbers.
     """
@@ -94,7 +94,7 @@ class Estimands:
         return BETWEEN.format(self.first)
 
     def __call__(self, draws: Float[np.ndarray, "draw both"]) -> dict[str, Float[np.ndarray, "draw value"]]:
-        """Return the values of the functions at draws on their natural scale; a draw may be followed by a mode."""
+        """Return the functions' values at draws on their natural scale; the mode of the chain may follow a draw."""
         values = {self.first: self._predictions(draws, self._x)}
         if len(self._between):
             values[self.between] = self._predictions(draws, self._between)
@@ -114,7 +114,7 @@ class Estimands:
     ) -> Float[np.ndarray, "draw value"]:
         means = per_draw.functions(self._predicting, draws, x).astype(float)
         if self._posterior.task == "classification":
-            # Of the probabilities of two classes, only one is free.
+            # The probabilities of two classes add up to 1, so one of them is enough.
             chances = np.clip(means[..., 1:] if means.shape[2] == 2 else means, _SMALLEST_PROBABILITY, 1)
             means = np.log(chances) - np.log(np.clip(1 - chances, _SMALLEST_PROBABILITY, 1))
         return means.reshape(len(draws), -1)

@@ -53,8 +53,8 @@ class Record:
     def doubt(self) -> str:
         """Beginning of the verdict, if the run has not converged or its predictions are implausible; else empty.
 
-        If the verdict has further reasons, the text also says that the predictions are implausible, adds a remark on
-        the noise scale, and says where all reasons can be read.
+        If the verdict has further reasons, these parts are added where they apply: the reason why the predictions are
+        implausible, a remark on the noise scale, and the command or expression that returns all reasons.
         """
         attributes = self.attributes
         if attributes.get("converged") != 0 and not attributes.get("absurd"):

@@ -52,10 +52,11 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """All blocks by name, and the draws and parameters that differ from the previous draw of the chain."""
+    """All blocks by name, and the changes from each draw of a chain to the next."""
 
     blocks: dict[str, Block]
     has_moved: Bool[np.ndarray, "chain step"]
+    """Whether each draw, from the second on, differs from the previous draw of the chain."""
     changes: UInt8[np.ndarray, "chain dim"]
     """Number of draws in which each parameter differs from the previous draw of the chain; 2 means two or more."""
 

@@ -63,8 +63,8 @@ def summary(record: Record) -> dict[str, Any]:
     }
 
 
-# Predictions of draws that are far from the data may overflow. The diagnostics then become infinite or NaN, which fails
-# the gate, so NumPy need not warn.
+# Predictions that are far from the data may overflow. The diagnostics then become infinite or NaN, and the run fails
+# the gate (`findings`), so NumPy need not warn.
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")
 def of_run(predictor: Predictor, *, num_probes: int = thinning.PROBES) -> dict[str, Any]:
     """Return all diagnostics of a run.

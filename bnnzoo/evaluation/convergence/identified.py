@@ -71,10 +71,9 @@ def _element_name(block: str, place: Iterable[int]) -> str:
 def unmoving_parameters(predictor: Predictor) -> list[str] | None:
     """Return the names of the parameters that changed at most once in some chain.
 
-    Such a parameter does not move, because a sampled parameter changes whenever its chain moves. For a posterior
-    without a network, a block is listed only if none of its elements moves: single elements may be constant by
-    definition, such as the diagonal of a correlation matrix. The result is None with too few draws, or for a run that
-    keeps predictions.
+    Whenever a chain moves, all sampled parameters change, so such a parameter is stuck. For a posterior without a
+    network, a block is listed only if none of its elements moves: single elements may be constant by definition, such
+    as the diagonal of a correlation matrix. The result is None with too few draws, or for a run that keeps predictions.
     """
     record = predictor.record
     if record.keeps_predictions or record.shape[1] < FEWEST_DRAWS // 10:

@@ -100,7 +100,8 @@ def _candidates(
 ) -> Int[np.ndarray, " candidate"]:
     """Return the indices of the candidates: evenly spaced rows, rows far from the mean, and extreme rows of features.
 
-    The extreme row of a feature is the row where the feature is farthest from its mean. Few rows are all candidates.
+    The extreme row of a feature is the row where the feature is farthest from its mean. If there are few rows, all rows
+    are candidates.
     """
     rows = len(flat)
     if rows <= 2 * _CANDIDATES:

@@ -242,8 +242,8 @@ def log_likelihoods(
     Args:
         predictor: the run.
         draw_numbers: indices of the kept draws.
-        linearised: whether a run that predicts with the linearised network uses this network here; False uses the
-            original network.
+        linearised: whether to use the linearised network if the run predicts with it; if false, the original network is
+            used.
     """
     rows = predictor.record.training_rows()
     return predictor.log_likelihoods(*rows, draw_numbers, linearised=linearised).sum(2, dtype=np.float64)
@@ -269,7 +269,7 @@ def _prior_densities(posterior: NetworkPosterior, thetas: Float[Array, "draw dim
 
 
 def _units(record: Record) -> float:
-    """Return the number that converts the log density of all scaled training targets to original units by addition."""
+    """Return the number that is added to convert the log density of all scaled training targets to original units."""
     if not record.names_a_model or record.attributes["task"] == "classification":
         return 0.0
     logs = np.log(record.array("constant_data", "y_sd").astype(np.float64))

@@ -1,1 +1,1 @@
-"""Formulas on arrays, with NumPy and SciPy. They know neither runs nor models."""
+"""Formulas on arrays, which depend neither on runs nor on models."""

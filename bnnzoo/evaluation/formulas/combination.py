@@ -24,7 +24,7 @@ _MOST_COLUMNS, _MOST_ROWS = 200, 8000
 _DRAWS_A_QUANTITY = 5
 """Effective draws that are needed per principal component."""
 _ROUNDING = 1e-8
-"""Variance of a direction, relative to the largest variance; directions with less variance are rounding error."""
+"""Smallest variance of a used direction, relative to the largest variance; a smaller one is only rounding error."""
 _CUT = 10.0
 """Largest standardised value; larger ones are clipped."""
 DRAWS_PER_FREEDOM = 6.0

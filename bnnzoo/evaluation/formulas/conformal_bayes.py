@@ -126,7 +126,7 @@ def _included(
 
 
 Contains = Callable[[Float[np.ndarray, "candidate row"]], Bool[np.ndarray, "candidate row"]]
-"""Whether each candidate is in the set of its row."""
+"""Function that returns whether each candidate is in the set of its row."""
 
 
 def hull(
@@ -162,7 +162,7 @@ def _end(
     unit: Float[np.ndarray, " row"],
     discrete: bool,
 ) -> Float[np.ndarray, " row"]:
-    """Return one end of the interval: widen the grid until its last candidate is outside the set, then refine it."""
+    """Return one end: widen the grid until its last candidate is outside the set, then refine the end."""
     inner, outer, is_open = _outermost(grid, inside, grid[-1])
     limit, step = np.maximum(_ERROR * unit, 1.0 if discrete else 0.0), 2 * unit
     for _ in range(_MAX_STEPS):

@@ -21,9 +21,9 @@ class Estimate(NamedTuple):
 
     Attributes:
         value: the value.
-        influence: contribution of each row to the deviation of the value, with mean zero; None if it is unknown. The
-            standard deviation of the influences divided by sqrt(rows) is the standard error over rows. The standard
-            error of the difference of two metrics on the same rows follows from the difference of their influences.
+        influence: empirical influence of each row on the value, with mean zero; None if it is unknown. The standard
+            deviation of the influences divided by sqrt(rows) is the standard error over rows. The standard error of the
+            difference of two metrics on the same rows follows from the difference of their influences.
         mcse: Monte Carlo standard error; None if it is unknown.
         is_fraction: whether the value is a fraction of rows. The standard error is then half of the width of Wilson's
             one-sigma interval, which is not 0 if all rows agree.

@@ -18,7 +18,7 @@ _SMALLEST = 1e-6
 
 
 class Stacking(NamedTuple):
-    """Weights of the chains, and the gain of the log score that they give."""
+    """Weights of the chains, and their gain in log score over equal weights."""
 
     weights: Float[np.ndarray, " chain"]
     gain: float
@@ -58,7 +58,10 @@ def mixture(
 
 
 def _best_weights(log_density: Float[np.ndarray, "chain row"]) -> Float[np.ndarray, " chain"]:
-    """Maximise the mean log density of the mixture plus its share of the log prior, which is concave in the weights."""
+    """Return the weights that maximise the log density of all rows under the mixture, plus the log prior.
+
+    The objective is concave in the weights.
+    """
     chains, rows = log_density.shape
     density = np.exp(log_density - log_density.max(0))
 

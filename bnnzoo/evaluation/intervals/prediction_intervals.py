@@ -179,8 +179,8 @@ def sets(
 ) -> Bool[np.ndarray, "row class"]:
     """Return the prediction sets of a classification: whether each class is in the set of each row.
 
-    The Bayesian set is the smallest set of classes whose predictive probability is at least `level`. The arguments and
-    errors are those of `intervals`.
+    The Bayesian set is the smallest set of classes whose predictive probabilities add up to at least `level`. The
+    arguments and errors are those of `intervals`.
     """
     check_interval(interval)
     check_level(level)

@@ -64,7 +64,7 @@ def by_chain(log_likelihood: Float[np.ndarray, "chain draw row"], *, power: floa
 
 
 def mixture_of_chains(chains: Sequence[Loo], weights: Float[np.ndarray, " chain"]) -> Loo:
-    """Return the leave-one-out predictions of the mixture of the chains; the Pareto k of a row is the largest one."""
+    """Return the leave-one-out predictions of the mixture of the chains, with the largest Pareto k of any chain."""
     density = stacking.mixture(np.stack([chain.log_density for chain in chains]), weights)
     return Loo(density, np.max([chain.pareto_k for chain in chains], 0), chains[0].good_k)
 

@@ -1,7 +1,7 @@
 """Noise scale of a run, compared with the standard deviation of the target and with the step of a rounded target.
 
-If values of the target repeat, as in rounded targets, the density of the target has no upper bound. The noise scale can
-then shrink until the log density has no meaning as a score, even if predicted means are wrong.
+If values of the target repeat, as in rounded targets, the likelihood has no upper bound. The noise scale can then
+shrink until the log density has no meaning as a score, even if predicted means are wrong.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Moments(NamedTuple):
 
     - `mean` [row, target]: mean of the target.
     - `aleatoric` [row, target]: variance of the noise, averaged over draws.
-    - `epistemic` [row, target]: variance between draws of the mean.
+    - `epistemic` [row, target]: variance of the mean between draws.
 
     Classification:
 

@@ -159,7 +159,7 @@ class Predictor:
 
     @property
     def blocks(self) -> list[str]:
-        """Names of the blocks of theta; in the order of theta if the model is known, since the file has no order."""
+        """Names of the blocks of theta. Only if the model is known, they are in the order of theta."""
         if self.predicts:
             return [block.name for block in self.posterior.layout.blocks]
         return self.record.variables
@@ -171,7 +171,7 @@ class Predictor:
 
     @functools.cached_property
     def thetas(self) -> Draws:
-        """Draws as `posterior` takes them; if the run has modes, each draw is followed by the mode of its chain."""
+        """Draws as `posterior` takes them; for a linearised network, each draw is followed by the mode of its chain."""
         points = linearised_points(self.record.group("constant_data"), self.blocks)
         if points is None:
             return self.draws
@@ -313,8 +313,8 @@ class Predictor:
             x: inputs.
             y: targets.
             draw_numbers: indices of the kept draws of a chain.
-            linearised: whether a run that predicts with the linearised network uses this network here; False uses the
-                original network.
+            linearised: whether to use the linearised network if the run predicts with it; if false, the original
+                network is used.
         """
         inputs, target = self.inputs(x), self.scaler.scale_targets(y)
         dim = self.posterior.layout.dim

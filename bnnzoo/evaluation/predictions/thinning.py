@@ -75,5 +75,5 @@ def _stride(predictor: Predictor, rows: int, *, fewest: int, most_bytes: int) ->
     affordable_draws = most_bytes / predictor.draws.row_bytes
     if rows:
         affordable_draws = min(affordable_draws, _WORK / (rows * predictor.row_cost))
-    # Rounding up keeps the draws within the limits; rounding down the other bound keeps at least the fewest draws.
+    # `ceil` keeps the draws within the limits, and `//` keeps at least `fewest` draws.
     return max(1, min(ceil(chains * count / affordable_draws), count // fewest))

@@ -24,8 +24,8 @@ from bnnzoo.store import schema
 _UNEVEN = 0.1
 """Largest difference, in nats per row, at which a density of rounded targets counts as smooth.
 
-The difference is between the mean log of the density times the rounding step, and the mean log probability of the
-rounding interval.
+The difference is the mean over rows of log(density * rounding step) minus log(probability of the rounding interval), as
+an absolute value.
 """
 
 
@@ -41,9 +41,9 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
 
     Each metric has a standard error over the rows and a Monte Carlo error over the draws, where they are known.
 
-    If some targets are censored, `nll` adds the log density of the known values and the log probability of the censored
-    intervals. All other metrics use only the rows without censored targets. The metric `censored` is the fraction of
-    the rows that have a censored target.
+    If some targets are censored, `nll` uses the density of the known values and the probability of the censored
+    intervals. All other metrics, except `nll_standardised`, use only the rows without censored targets. The metric
+    `censored` is the fraction of the rows that have a censored target.
     """
     if y.ndim == 3:
         return _of_censored(predictor, x, y)
@@ -128,10 +128,10 @@ def _log_rounded(
 
 
 def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
-    """Explain why `nll` is meaningless for rounded targets; empty if it is not.
+    """Explain why `nll` is meaningless for rounded targets; return an empty text if `nll` has a meaning.
 
-    The result is empty if the targets are not rounded, or if the density is smooth: the probability of a rounding
-    interval is then about the density times the rounding step.
+    It has a meaning if the targets are not rounded, or if the density is smooth. If the density is smooth, the
+    probability of a rounding interval is about the density times the rounding step.
     """
     if "nll_rounded" not in estimates or not predictor.has_continuous_targets:
         return ""
@@ -146,7 +146,7 @@ def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> 
 def _of_censored(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Float[np.ndarray, "row target bound"]
 ) -> Evaluation:
-    """Compute the metrics of rows of which some have censored targets.
+    """Compute the metrics of rows, some of which have censored targets.
 
     Raises:
         UsageError: if every row has a censored target.

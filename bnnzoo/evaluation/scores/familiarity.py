@@ -19,7 +19,7 @@ from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.store.schema import targets_of
 
 _BEST_OF_ROWS = 2000
-"""Largest number of training rows, by whose likelihood the best draw is selected if the file has no log density."""
+"""Largest number of training rows whose likelihood selects the best draw if the draws have no recorded log density."""
 
 Scores = dict[str, Float[np.ndarray, " _"]]
 
@@ -28,9 +28,9 @@ Scores = dict[str, Float[np.ndarray, " _"]]
 class OodScores:
     """Scores of each familiar row (`inside`) and of each unfamiliar row (`outside`), by name.
 
-    The scores `inside` and `outside` are those of the posterior: of all draws together. `single_inside` and
-    `single_outside` are the scores of the best draw alone. They lack the scores that measure the variation between
-    draws, which are `mutual_information` and `epistemic_sd`.
+    The scores `inside` and `outside` are computed from all draws together, `single_inside` and `single_outside` from
+    the best draw alone. A single draw has no `mutual_information` and no `epistemic_sd`, because these scores measure
+    the variation between draws.
 
     - Classification: `max_probability`, `entropy` in nats, and `mutual_information` in nats.
     - Regression: `sd` and `epistemic_sd`, in standard deviations of the training targets.
@@ -120,7 +120,7 @@ def scores(
         moments: predictive moments of the rows.
         classify: whether the targets are classes.
         single: whether the moments come from a single draw; the scores of variation between draws are then left out.
-        unit: for a regression, the standard deviations are divided by this number, given in units of the network.
+        unit: divisor of the standard deviations of a regression, in units of the network.
     """
     if classify:
         row_scores = {"max_probability": moments.mean.max(1), "entropy": metrics.entropy(moments.mean)}

@@ -202,8 +202,8 @@ def _by_target(names: Sequence[str], metric: str, score: Callable[[slice], Estim
 def monte_carlo_errors(sums: Sums, chains: int, score: Callable[[Moments], dict[str, Estimate]]) -> dict[str, float]:
     """Return the Monte Carlo error of each metric, by a jackknife over batches of draws and one over chains.
 
-    The larger of the two errors is returned. The error over batches is too small if the chains change more slowly than
-    the length of a batch, or if a chain never leaves its mode. The error over chains includes both.
+    The larger of the two errors is returned. The error over batches is too small if a chain stays in one region for
+    longer than a batch, or never leaves its mode. The error over chains is correct in both cases.
     """
     count = len(sums.weight)
     chain = np.arange(count) * chains // count

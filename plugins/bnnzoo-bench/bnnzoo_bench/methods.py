@@ -35,7 +35,7 @@ class Method(NamedTuple):
     name: str
     kind: Kind
     target: str = ""
-    """For a pair MODEL:SAMPLER, for a recipe its path, for a peer package.module:Class."""
+    """MODEL:SAMPLER of a pair, the path of a recipe, or package.module:Class of a peer."""
 
     @property
     def sha256(self) -> str:

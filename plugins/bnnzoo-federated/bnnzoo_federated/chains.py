@@ -125,9 +125,10 @@ class Chains:
             first = end
 
     def _headroom(self, stats: Stats, final: bool) -> Float[np.ndarray, " constraint"]:
-        """Return the relative margins of the acceptance above, and of the batches' sigma2 below, their targets.
+        """Return the relative margin of the acceptance above its target, and of the batches' sigma2 below its target.
 
-        The target of the acceptance is lower if the parties add noise.
+        The target of the acceptance is lower if the parties add noise. Before the last window, only the first margin is
+        returned.
         """
         added_noise = self.added_noise_variance if final else 0.0
         target = float(self.sampler.target_acceptance) * float(erfc((added_noise / 8) ** 0.5))

@@ -74,8 +74,8 @@ class DaskLine:
 
     async def _ask(self, question: str, words: Words) -> Words:
         read_plain_values_only()
-        # The connection is taken while it is in use: a late answer belongs to no later question, and must be dropped
-        # together with its connection.
+        # While a question waits for its answer, no other question uses the connection. A late answer is dropped
+        # together with its connection, so that it is never taken for the answer to a later question.
         comm, self._comm = self._comm, None
         try:
             if comm is None:

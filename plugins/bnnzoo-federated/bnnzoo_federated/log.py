@@ -1,4 +1,7 @@
-"""The record of all answers of a party: one line of JSON each, written to disk before it is sent, never changed."""
+"""The record of all answers of a party.
+
+Each answer is one line of JSON. The line is written to disk before the answer is sent, and is never changed.
+"""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ class Party:
 
     The question `offer` returns the number of rows, their columns, sums and sums of squares of the columns, and the
     party's terms. `agree` receives the model and the scaling. `sums` draws a new batch and returns, for two positions
-    of each chain, the sums of d, d^2 and d^3, where d_i is the difference of row i's log-likelihood. The party, not the
-    request, chooses the batch size and the added noise.
+    of each chain, the sums of d, d^2 and d^3, where d_i is the difference of row i's log-likelihood between the two
+    positions. The party, not the request, chooses the batch size and the added noise.
     """
 
     def __init__(

@@ -68,8 +68,8 @@ def power_sums(
 ) -> Float[np.ndarray, "chain power"]:
     """Return the sums of d, d^2, d^3 over a batch after an equal shift of every d, by `shift` in total.
 
-    The same shift for all d does not change their spread. The added noise therefore does not enter the estimated
-    variance, and cannot be removed.
+    The shift is the noise that the party adds. A common shift of all d does not change their spread, so the noise does
+    not enter the estimated variance. It cannot be removed from the sums.
     """
     values = d.astype(np.float64) + shift[:, None] / d.shape[1]
     return np.stack([values.sum(1), (values**2).sum(1), (values**3).sum(1)], 1)
