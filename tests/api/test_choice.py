@@ -41,7 +41,7 @@ def dataset(rows: int = 50, task: str = "regression", shape: tuple[int, ...] = (
 def test_the_rule_names_a_recipe_that_is_shipped(data, name):
     result, why = choose_recipe.recipe_rule(data)
     assert result == name
-    assert why.startswith(f"{data.num_data} rows")
+    assert why.startswith(f"{data.num_data} {'images' if name == 'images' else 'rows'}")
     path = shipped(name)
     assert path is not None
     layer = read_layer(path)
