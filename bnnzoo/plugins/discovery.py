@@ -326,7 +326,7 @@ def _with_conflicts(plugin: Plugin, entries_by_kind: dict[str, list[Registered]]
             part_name = f"{singular(kind)} {own_entry.name!r}"
             if OWN in rival_distributions:
                 conflicts.append(
-                    f"{part_name} has the name of a built-in part and cannot replace it; to use it, write "
+                    f"{part_name} has the name of a built-in part and cannot replace that part; to use this one, write "
                     f"{own_entry.full_name}"
                 )
             elif rival_distributions:

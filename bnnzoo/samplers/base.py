@@ -133,7 +133,7 @@ class AbstractSampler(eqx.Module, Generic[S]):
 
     @property
     def gradients(self) -> int:
-        """Maximum number of gradients that a step computes, each over all the data."""
+        """Maximum number of full-data gradients that a step computes."""
         return 1
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:

@@ -74,7 +74,7 @@ def test_list_without_a_kind_groups_the_zoo_and_only_counts_the_recipes(capsys):
     assert cli.run(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.endswith(":")] == [f"{kind}:" for kind in registry.KINDS]
-    assert any(line.startswith("configs: ") and line.endswith("bnnzoo list configs") for line in lines)
+    assert any(line.startswith("configs: ") and "bnnzoo list configs" in line for line in lines)
     assert not any("mdn.penalty" in line for line in lines)
     assert len(lines) < 80
     assert cli.run(["list", "configs"]) == 0

@@ -332,7 +332,7 @@ def test_an_estimator_of_numbers(make):
         assert intervals.shape == (2, 2)
         np.testing.assert_allclose(intervals[:, 1] - intervals[:, 0], 2.56, rtol=0.35)
     several = BayesianRegressor("linear", "nuts", **SHORT).fit(x[:60], np.stack([y, -y], 1)[:60])
-    with pytest.raises(UsageError, match="the run predicts several targets; give rows"):
+    with pytest.raises(UsageError, match="the run predicts several targets; use calibration"):
         several.predict_interval(x[:2])
     intervals = several.predict_interval(x[:2], calibration=(x[60:], np.stack([y, -y], 1)[60:]))
     assert intervals.shape == (2, 2, 2)

@@ -143,7 +143,7 @@ def test_a_built_in_command_cannot_be_shadowed(site, capsys):
     assert "good" not in capsys.readouterr().out
     assert cli.run(["plugins"]) == 0
     assert (
-        "command 'list' has the name of a built-in part and cannot replace it; to use it, write good:list"
+        "command 'list' has the name of a built-in part and cannot replace that part; to use this one, write good:list"
         in capsys.readouterr().out
     )
     registry.reset()
@@ -236,7 +236,8 @@ def test_a_conflict_is_warned_of_where_names_are_looked_up(site):
     install(site, name="sample")
     with pytest.warns(
         BnnzooWarning,
-        match="command 'sample' has the name of a built-in part and cannot replace it; to use it, write good:sample",
+        match="command 'sample' has the name of a built-in part and cannot replace that part; to use this one, "
+        "write good:sample",
     ):
         registry.entries("models")
 

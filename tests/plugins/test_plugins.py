@@ -133,7 +133,8 @@ def test_a_built_in_cannot_be_shadowed(site):
     fake_plugins.install_good(site, "one", "HMC")
     with pytest.warns(
         BnnzooWarning,
-        match="sampler 'hmc' has the name of a built-in part and cannot replace it; to use it, write one:hmc",
+        match="sampler 'hmc' has the name of a built-in part and cannot replace that part; to use this one, "
+        "write one:hmc",
     ):
         assert registry.find("samplers", "hmc").distribution == "bnnzoo"
     assert registry.find("samplers", "one:hmc").distribution == "one"
@@ -226,7 +227,8 @@ def test_a_plugin_ships_recipes(site):
     _install_recipes(site)
     with pytest.warns(
         BnnzooWarning,
-        match="config 'tutorial' has the name of a built-in part and cannot replace it; to use it, write good:tutorial",
+        match="config 'tutorial' has the name of a built-in part and cannot replace that part; to use this one, "
+        "write good:tutorial",
     ):
         names = shipped_names()
     assert names["houses"] == "rooms and prices"

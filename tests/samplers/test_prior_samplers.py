@@ -115,7 +115,7 @@ def test_the_finding_of_weights(weighted):
     assert sentence(finding).startswith("Pareto k of the weights ")
     assert "500 draws" in finding.advice
     (none,) = weight_tail.of_weights(np.full(100, -np.inf, np.float32))
-    assert "0.0 of 100 draws" in none.advice
+    assert "only 0.0 of 100" in none.advice
     (wide,) = weight_tail.of_weights(np.linspace(-1e6, 0, 1000))
     assert wide.value == np.inf
     assert "1.0 of 1000 draws" in wide.advice

@@ -303,7 +303,7 @@ def _warn_of_codes(
     columns = [*zip(names, x.T, strict=True)] if x.ndim == 2 else []
     columns += [*zip(outputs, y.T, strict=True)] if task == "regression" else []
     codes = [code for name, column in columns for code in find_codes(name, column)]
-    remedy = "if it is one, leave such rows out, or give a table with [[missing_code]]"
+    remedy = "if it is one, leave such rows out, or give a table in place of arrays and set [[missing_code]]"
     for doubt in doubts_of_codes(codes, outputs, instead=remedy):
         warnings.warn(f"{where}: {doubt}", BnnzooWarning, stacklevel=3)
 

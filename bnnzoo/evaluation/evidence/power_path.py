@@ -73,9 +73,10 @@ def stepping_stones(powers: Float[np.ndarray, " run"], values: Sequence[Float[np
     if not math.isfinite(variance):
         problem = problem or "its error is unknown"
     meaning = (
-        f"the product of the ratios of the marginal likelihoods at neighbouring powers ({len(powers)} powers); the "
-        "mean log likelihood cannot be integrated over the powers, because it is too curved between the powers or has "
-        f"no finite variance at power 0{f'; {problem}: do not trust it, give more powers' if problem else ''}"
+        "computed as the product of the ratios of the marginal likelihoods at neighbouring powers "
+        f"({len(powers)} powers), because the mean log likelihood cannot be integrated over the powers: it is too "
+        "curved between them or has no finite variance at power 0"
+        f"{f'; {problem}: do not trust it, give more powers' if problem else ''}"
     )
     return Evidence(log_ratio_sum, math.sqrt(variance), "stepping stones", meaning, trusted=not problem)
 

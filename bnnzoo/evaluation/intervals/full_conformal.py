@@ -97,7 +97,7 @@ def intervals(
     """Return the lower and the upper ends of the conformal intervals of one target, in original units.
 
     Raises:
-        UsageError: if the importance weights are unreliable at the median row.
+        UsageError: if the median Pareto k of the rows shows that the importance weights are unreliable.
     """
     predictor, scaler = ready.predictor, ready.predictor.scaler
     y_sd, discrete = scaler.y_sd.astype(np.float64), mixture.is_discrete(predictor, x)
@@ -128,7 +128,7 @@ def sets(
     """Return whether each class is in the conformal set of each row; the likeliest class is always in the set.
 
     Raises:
-        UsageError: if the importance weights are unreliable at the median row.
+        UsageError: if the median Pareto k of the rows shows that the importance weights are unreliable.
     """
     predictor, num_classes = ready.predictor, len(ready.predictor.signature.class_names)
     pareto_k: list[float] = []

@@ -47,11 +47,11 @@ def slope(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: Fac
 def climb_to_mode(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: Factor) -> Float[Array, " dim"]:
     """Return the mode that an ascent from theta reaches. If ten steps do not reach it, return the final position.
 
-    The method is conjugate gradients (Polak and Ribiere 1969) in units of F. If F F' is the inverse of minus the
-    Hessian, the first step is a Newton step. Each step first goes to the maximum of a parabola. The parabola has the
-    slope and the curvature of the log density along the direction of the step. If the density does not increase enough,
-    the step is halved. The increase is computed as a sum over the data of differences of log-likelihoods. The
-    difference of two float32 sums over many data would be dominated by rounding errors.
+    The method is conjugate gradients (Polak and Ribiere 1969) in the coordinates z of theta = F z. If F F' is the
+    inverse of minus the Hessian, the first step is a Newton step. Each step first goes to the maximum of a parabola.
+    The parabola has the slope and the curvature of the log density along the direction of the step. If the density does
+    not increase enough, the step is halved. The increase is computed as a sum over the data of differences of
+    log-likelihoods. The difference of two float32 sums over many data would be dominated by rounding errors.
     """
 
     def ascend(state: _Climb) -> _Climb:
