@@ -143,7 +143,7 @@ def test_a_run_fails_if_its_stated_bound_is_exceeded():
         return spell_settings(sampler.failure(match), "options")
 
     assert failure(peak + 0.5) == ""
-    match = re.search(r"proposal was (\S+) nats .* use --sampler.log-bound (\S+) or", failure(peak - 0.5))
+    match = re.search(r"by (\S+) nats, .* use --sampler.log-bound (\S+) or", failure(peak - 0.5))
     assert match is not None
     assert 0.45 < float(match[1]) < 0.501
     assert peak - 0.05 < float(match[2]) < peak + 0.011
