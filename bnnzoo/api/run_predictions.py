@@ -212,7 +212,7 @@ class AbstractRunPredictions:
         """Compare the scores of unfamiliar inputs with the scores of the test rows, or of `data`.
 
         The scores are computed for the posterior, and also for its best draw, which has the highest log density. If the
-        file has no log density, the best draw has the highest log-likelihood of (at most 2000) training rows.
+        file has no log density, the best draw has the highest log-likelihood of at most 2000 training rows.
 
         Args:
             spec: unfamiliar inputs, as for `predict`, without targets. "noise" generates as many rows of noise as there

@@ -20,8 +20,8 @@ def checked_path(path_given: str | Path, *, folder: bool = False) -> Path:
         folder: whether the path may be a folder.
 
     Raises:
-        UsageError: if the path is not the name of a file, or if the file system does not allow this name, or the name
-            of the folder of its part files (NAME.parts).
+        UsageError: if the path is not the name of a file, or if the file system does not allow the name or NAME.parts,
+            the folder of its part files.
     """
     text, path = os.fspath(path_given), Path(path_given)
     if not text or (not folder and path.name in ("", "..")):

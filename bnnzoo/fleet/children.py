@@ -1,8 +1,8 @@
 """Processes of jobs (runs of `bnnzoo zoo run`) on this machine: start, progress, retries and stop.
 
-Each job has its own process, because JAX selects its devices once per process, and because a killed process then does
-not affect other jobs. A job ends when its standard input closes. It therefore never runs, or locks its run, longer than
-the process that started it.
+Each job has its own process: JAX selects its devices once per process, and a killed process does not affect other
+jobs. A job ends when its standard input closes. It therefore never runs, or locks its run, longer than the process that
+started it.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Children:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             bufsize=0,
-            # If the folder does not exist on this machine, the current folder is not used instead, because it may
-            # contain other data under the same file names.
+            # If the job's folder does not exist on this machine, the folder of its output is used. The current folder
+            # may contain other data under the same file names.
             cwd=job.folder if job.folder.is_dir() else job.out.parent,
             # In a separate process group, the job does not get Ctrl-C from the terminal; this process passes it on.
             process_group=0,

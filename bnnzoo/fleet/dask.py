@@ -68,7 +68,8 @@ class DaskExecutor(AbstractExecutor):
                 for job in jobs
             }
             for future in as_completed(list(self._futures), loop=self._client.loop):
-                # The worker keeps the result (possibly a file) as long as the future exists, so the future is removed.
+                # The worker keeps the result as long as the future exists. A result may contain a file, so the future
+                # is removed.
                 yield self._outcome(future, self._futures.pop(future))
         finally:
             for marker in markers:

@@ -77,7 +77,7 @@ def _one_column(text: DelimitedText, header: str, remedy: str) -> UsageError:
 
 
 def _check_remarks(text: DelimitedText, names: Sequence[str], start: int) -> None:
-    """Raise `UsageError` if there are remarks (lines that begin with #) above the header.
+    """Raise `UsageError` if there are remarks above the header, that is, lines that begin with #.
 
     The message names the option that skips the remarks. The last line with # is not a remark but the header if it has
     as many fields as the next line.

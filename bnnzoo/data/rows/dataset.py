@@ -182,8 +182,8 @@ class Dataset:
 def _are_labels(y: NDArray[Any]) -> bool:
     """Whether targets are classes, that is, a single column of text, of booleans, or of certain integers.
 
-    Integers must have at most 20 distinct values, or be exactly the values 0..C-1 (with C up to 1000) and have at least
-    two rows per value on average.
+    Integers must have at most 20 distinct values, or be exactly the values 0..C-1, where C is at most 1000 and there
+    are at least two rows per value on average.
     """
     if y.size != y.shape[0] or y.dtype.kind not in "biuUO":
         return False

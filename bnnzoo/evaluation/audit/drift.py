@@ -124,7 +124,7 @@ def problems_of(
     """Run pilot chains, inspect them with a pass over all rows, and return the problems that the sampler finds.
 
     If every step that draws a certain row is rejected, the statistics of the steps do not show the influence of this
-    row, but the pass over all rows does. The steps have the median of the step sizes in `_advance_all`, because steps
+    row. The pass over all rows does. The steps have the median of the step sizes in `_advance_all`, because steps
     of the largest sizes are often rejected, whatever rows they draw.
     """
     state = replace(kernel.state, step_size=kernel.state.step_size * _SHORTEST**0.5)

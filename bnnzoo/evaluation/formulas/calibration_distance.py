@@ -95,8 +95,8 @@ def of_classes(
 
     In one curve, the claim is the probability of the likeliest class, and the event is that this class is the label. In
     addition, there is a curve for each class: the claim is its probability. The first curve alone is not enough: if a
-    class is predicted too often, predictions of this class are overconfident, but predictions of other classes are
-    underconfident, and both may cancel.
+    class is predicted too often, predictions of this class are overconfident and those of other classes underconfident.
+    The two errors may cancel.
 
     If the predictions are calibrated, each sum is a martingale whose supremum is distributed about as the supremum of
     Brownian motion. The error probability 1 - LEVEL is divided among all curves.

@@ -10,9 +10,10 @@ standard deviation that each draw predicts for the row:
     score of the new row:     sum_t w_t(y) p(y | x, theta_t) sd(x, theta_t).
 
 Fong and Holmes do not multiply by the standard deviations. Without them, rows with much noise have low densities
-everywhere, and their sets are too small or empty. The conformal set contains each candidate y for which the score of
-the new row has a rank of at least floor(alpha (n + 1)) + 1 among the n + 1 scores; the lowest score has rank 1. For
-exchangeable rows and exact draws, the set contains the target with probability at least 1 - alpha.
+everywhere, and their sets are too small or empty. For each candidate y, the new row's score has a rank among the n + 1
+scores, and the lowest score has rank 1. The conformal set contains the candidates whose rank is at least
+floor(alpha (n + 1)) + 1. For exchangeable rows and exact draws, the set contains the target with probability at least
+1 - alpha.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def rhats(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, " 
 def worst_rhat(values: Float[np.ndarray, "chain draw value"]) -> float:
     """Return the largest R-hat of the values that vary.
 
-    The result is infinite if no value varies, if a varying value is not finite, or with fewer than four draws.
+    The result is infinite if no value varies, if a varying value is not finite, or if there are fewer than four draws.
     """
     moving = _varying_values(values)
     return np.inf if moving is None else float(np.max(rhats(moving)))

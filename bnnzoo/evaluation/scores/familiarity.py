@@ -50,8 +50,8 @@ class OodScores:
     def estimates(self) -> dict[str, Estimate]:
         """Return the mean of each score on familiar and on unfamiliar rows, and two measures of their separation.
 
-        The measures are the AUROC for the detection of unfamiliar rows, and the false positive rate: the fraction of
-        unfamiliar rows that pass as familiar at a threshold that 95 % of the familiar rows pass.
+        The measures are the AUROC for the detection of unfamiliar rows, and the false positive rate. This rate is the
+        fraction of unfamiliar rows that pass as familiar at the threshold that 95 % of the familiar rows pass.
         """
         estimates = {"ood_rows": Estimate(len(next(iter(self.outside.values()))))}
         pairs = (("", self.inside, self.outside), ("_single", self.single_inside, self.single_outside))
