@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import equinox as eqx
 import jax
@@ -201,18 +201,15 @@ class Problem:
             description = description._replace(parts=description.parts._replace(sampler=sampler))
         return dataclasses.replace(self, recipe=recipe, sampler=sampler, description=description)
 
-    def with_likelihood(self, name: str, **fields: Any) -> Problem:
-        """Return the problem with another likelihood, which must have the same value of `scales_targets`.
-
-        Args:
-            name: the name of the likelihood.
-            fields: the fields of the likelihood, as in a recipe.
+    def with_part(self, kind: Literal["model", "likelihood"], part: Part) -> Problem:
+        """Return the problem with another model, or with another likelihood that has the same `scales_targets`.
 
         Raises:
-            UsageError: if the sampler or another part does not support the likelihood.
+            UsageError: if the sampler or another part does not support the part.
         """
         description = self.require_description()
-        recipe = dataclasses.replace(self.recipe, likelihood=Part(name, fields))
+        changes: Any = {kind: part}
+        recipe = dataclasses.replace(self.recipe, **changes)
         own_model = description.parts.model if recipe.model.name.startswith(own.PREFIX) else None
         parts = make_parts(recipe, description.signature, own_model)
         description = description._replace(parts=parts)

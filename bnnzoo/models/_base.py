@@ -139,15 +139,27 @@ class Perceptron(eqx.Module):
         return self.layers[-1](self.features(x))
 
 
+_AUTO_WIDTHS = (16,)
+"""Widths of `hidden: auto` if the run does not select them."""
+
+
 class AbstractPerceptron(AbstractModel):
     """A model whose networks have a method `features` and a tuple `layers` of dense layers."""
 
-    hidden: Annotated[tuple[int, ...], Doc("widths of the hidden layers")] = (50,)
+    hidden: Annotated[
+        tuple[int, ...] | Literal["auto"],
+        Doc("widths of the hidden layers; auto: selected in a run with a time budget, otherwise 16"),
+    ] = (50,)
     activation: Annotated[Activation, Doc("activation function between the layers")] = "tanh"
 
     def __check_init__(self) -> None:
-        if any(width < 1 for width in self.hidden):
+        if any(width < 1 for width in self.widths):
             raise ValueError(f"hidden: every width must be >= 1 (got {self.hidden})")
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Widths of the hidden layers."""
+        return _AUTO_WIDTHS if self.hidden == "auto" else tuple(self.hidden)
 
     def split(self, network: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
         """Return the function `features`, which computes the input of the last layer, and the last layer."""

@@ -94,7 +94,7 @@ class Autoregressive(AbstractPerceptron):
             )
         # A hidden unit of degree d depends on the columns 1..d. The outputs of column d have the degree d - 1, so they
         # depend on the columns 1..d-1.
-        hidden = [tuple(1 + i % (columns - 1) for i in range(width)) for width in self.hidden if columns > 1]
+        hidden = [tuple(1 + i % (columns - 1) for i in range(width)) for width in self.widths if columns > 1]
         last = tuple(np.repeat(np.arange(columns), num_outputs // columns).tolist())
         degrees = [tuple(range(1, columns + 1)), *hidden, last]
         keys = jax.random.split(key, len(degrees) - 1)

@@ -27,7 +27,7 @@ class Mdn(AbstractPerceptron):
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
         """Return a perceptron whose outputs are the parameters of the mixture."""
-        widths = (input_shape[0], *self.hidden, num_outputs)
+        widths = (input_shape[0], *self.widths, num_outputs)
         return Perceptron(widths, activation_function(self.activation), key=key)
 
     @classmethod

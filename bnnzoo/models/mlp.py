@@ -14,5 +14,5 @@ class Mlp(AbstractPerceptron):
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
         """Return a perceptron with the hidden widths of this model."""
-        widths = (input_shape[0], *self.hidden, num_outputs)
+        widths = (input_shape[0], *self.widths, num_outputs)
         return Perceptron(widths, activation_function(self.activation), key=key)

@@ -25,7 +25,7 @@ from bnnzoo.sampling import provenance
 from bnnzoo.sampling.devices.placement import host_devices, place_run
 from bnnzoo.sampling.devices.processes import Processes
 from bnnzoo.sampling.drive import drive
-from bnnzoo.sampling.initial import budget, likelihood_choice, positions, subspace_start
+from bnnzoo.sampling.initial import budget, likelihood_choice, model_choice, positions, subspace_start
 from bnnzoo.sampling.job import Job, Stop
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import carry
@@ -103,8 +103,9 @@ def _begin(
     if problem.recipe.budget:
         work.note(budget.describe_overhead(problem))
     # The key depends only on the seed of the split, so that runs that differ only in `seed` have the same posterior.
-    noise_key = Keys.from_seed(problem.recipe.split_seed).noise
-    problem, comparisons = likelihood_choice.select_likelihood(problem, work=work, key=noise_key)
+    choice_key = Keys.from_seed(problem.recipe.split_seed).noise
+    problem, comparisons = likelihood_choice.select_likelihood(problem, work=work, key=choice_key)
+    problem, model_comparison = model_choice.select_model(problem, work=work, key=choice_key)
     problem = problem.in_bucket() if in_bucket else problem
     recipe = problem.recipe
     placement = place_run(recipe, problem.posterior, problem.sampler)
@@ -138,6 +139,7 @@ def _begin(
         return
     attributes = provenance.attributes(problem, placement) | {"target_evaluations": work.evaluations}
     attributes |= {"noise_comparison": likelihood_choice.to_json(comparisons)} if comparisons else {}
+    attributes |= {"model_comparison": model_comparison.to_json()} if model_comparison else {}
     attributes |= {"subspace": subspace.to_json()} if subspace else {}
     writer.create(attributes, *_rows(problem, fixed))
     drive(job, writer, thetas, start_time=start_time, start_seconds=work.seconds, tell=tell, stop=stop)

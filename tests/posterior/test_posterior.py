@@ -47,7 +47,7 @@ def test_a_problem_has_the_requested_rows_units_and_precision():
         assert scaled.dtype == np.float64
         np.testing.assert_allclose(scaled, (original - original.mean(0)) / original.std(0), atol=1e-5)
     assert (first.posterior.likelihood_power, first.num_kept) == (0.5, 7)  # six rows and the noise
-    other = first.with_likelihood("heteroscedastic")
+    other = first.with_part("likelihood", Part("heteroscedastic"))
     assert other.train is first.train
     assert other.test is first.test
     assert other.kept_rows is first.kept_rows

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.samplers.kernel import density
+from bnnzoo.samplers.mcmc.low_rank import LowRankMetric
 
 _B = 0.1931833275037836
 """Coefficient of McLachlan 1995. It gives the smallest error among the splittings B A B A B.
@@ -32,21 +33,21 @@ class Point(NamedTuple):
 
 
 def integrate(
-    posterior: AbstractPosterior, point: Point, *, step_size: Float[Array, ""], scale: Float[Array, " dim"]
+    posterior: AbstractPosterior, point: Point, *, step_size: Float[Array, ""], metric: LowRankMetric
 ) -> tuple[Point, Float[Array, ""]]:
     """Make one step of the splitting. Return the end point and the gain of kinetic energy.
 
-    Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549, equation 13. `scale` is the square root of the
-    diagonal metric, one value per parameter. The step size is in units of `scale`.
+    Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549, equation 13. The direction and the step size are
+    those of z, with theta = A z and the map A of the metric.
     """
     theta, u, log_prior, log_likelihoods, gradient = point
     kinetic = jnp.zeros_like(log_prior)
     for impulse, drift in _SPLITTING:
-        u, gained = turn(u, scale * gradient, impulse * step_size)
+        u, gained = turn(u, metric.project(gradient), impulse * step_size)
         kinetic += gained
-        theta = theta + drift * step_size * scale * u
+        theta = theta + drift * step_size * metric.correlate(u)
         log_prior, log_likelihoods, gradient = density(posterior, theta)
-    u, gained = turn(u, scale * gradient, _B * step_size)
+    u, gained = turn(u, metric.project(gradient), _B * step_size)
     return Point(theta, u, log_prior, log_likelihoods, gradient), kinetic + gained
 
 

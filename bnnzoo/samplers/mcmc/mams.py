@@ -18,7 +18,7 @@ from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.kernel import choose, density, metropolis, metropolis_statistics, replace, standard_normal
 from bnnzoo.samplers.mcmc import isokinetic
 from bnnzoo.samplers.mcmc.isokinetic import Point
-from bnnzoo.samplers.mcmc.metric import Metric, share_metric, update_metric
+from bnnzoo.samplers.mcmc.low_rank import LowRankMetric, share_metric
 from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 
 _SHORT_FRACTION, _SHORT_FACTOR = 1 / 8, 1 / 8
@@ -40,7 +40,7 @@ class MamsState(eqx.Module):
     log_likelihoods: Float[Array, " num_data"]
     gradient: Float[Array, " dim"]
     step_size: Float[Array, ""]
-    metric: Metric
+    metric: LowRankMetric
 
 
 class Mams(AbstractSampler[MamsState]):
@@ -56,8 +56,8 @@ class Mams(AbstractSampler[MamsState]):
     otherwise 1. Without it, a chain could be stuck in a region that is too narrow for its steps, for example where the
     noise scale is small.
 
-    Warm-up adapts the step size. It also sets a diagonal metric: each chain estimates the variance of every parameter,
-    and the metric is the mean of these variances over the chains.
+    Warm-up adapts the step size. It also sets a diagonal plus low-rank metric from the positions and gradients of all
+    chains (`low_rank`).
     """
 
     exactness: ClassVar[Exactness] = "exact"
@@ -96,14 +96,14 @@ class Mams(AbstractSampler[MamsState]):
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> MamsState:
         """Return the state at `theta`, with its log density and gradient."""
-        del num_warmup, key
+        del key
         step_size = jnp.asarray(self.step_size, theta.dtype)
-        return MamsState(theta, *density(posterior, theta), step_size, Metric.identity(theta))
+        return MamsState(theta, *density(posterior, theta), step_size, LowRankMetric.identity(theta, num_warmup))
 
     def step(self, posterior: AbstractPosterior, state: MamsState, *, key: PRNGKeyArray) -> tuple[MamsState, Stats]:
         """Follow one trajectory, then accept or reject its end point."""
         direction_key, jitter_key, short_key, accept_key = jax.random.split(key, 4)
-        scale, dtype = jnp.sqrt(state.metric.inverse_mass), state.position.dtype
+        dtype = state.position.dtype
         factor = 1 + self.jitter * jax.random.uniform(jitter_key, (), dtype, -1.0, 1.0)
         factor *= jnp.where(jax.random.uniform(short_key) < _SHORT_FRACTION, _SHORT_FACTOR, 1.0).astype(dtype)
         direction = isokinetic.normalise(standard_normal(state.position, key=direction_key))
@@ -111,7 +111,8 @@ class Mams(AbstractSampler[MamsState]):
 
         def follow(_: Any, moving: tuple[Point, Array]) -> tuple[Point, Array]:
             point, kinetic = moving
-            point, gained = isokinetic.integrate(posterior, point, step_size=factor * state.step_size, scale=scale)
+            step_size = factor * state.step_size
+            point, gained = isokinetic.integrate(posterior, point, step_size=step_size, metric=state.metric)
             return point, kinetic + gained
 
         end, kinetic = jax.lax.fori_loop(0, self.num_steps, follow, (start, jnp.zeros_like(state.log_prior)))
@@ -127,18 +128,14 @@ class Mams(AbstractSampler[MamsState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: MamsState, *, key: PRNGKeyArray
     ) -> tuple[MamsState, Stats]:
-        """Make one step and add its position to the moments of the metric."""
+        """Make one step and keep its position and gradient for the metric."""
         next_state, stats = self.step(posterior, state, key=key)
-        return replace(next_state, metric=state.metric.with_position(next_state.position)), stats
-
-    def settle(self, posterior: AbstractPosterior, state: MamsState, *, final: bool, key: PRNGKeyArray) -> MamsState:
-        """Update the metric."""
-        del posterior, key
-        return state if final else update_metric(state)
+        metric = state.metric.with_position(next_state.position, next_state.gradient)
+        return replace(next_state, metric=metric), stats
 
     def tune(
         self, posterior: AbstractPosterior, states: MamsState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[MamsState], MamsState]:
         """Pool metric and step size over all chains. After the last window each chain keeps its own values."""
         del posterior, key, num_steps
-        return self, states if final else share_metric(states)
+        return self, states if final else share_metric(states, final=False)

@@ -17,7 +17,7 @@ from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.kernel import choose, density, replace, standard_normal
 from bnnzoo.samplers.mcmc import isokinetic
 from bnnzoo.samplers.mcmc.isokinetic import Point
-from bnnzoo.samplers.mcmc.metric import Metric, share_metric, update_metric
+from bnnzoo.samplers.mcmc.low_rank import LowRankMetric, share_metric
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, STEP_SIZE, Statistic
 
 _MAX_RELATIVE_ERROR = 1000.0
@@ -36,7 +36,7 @@ class MclmcState(eqx.Module):
     log_likelihoods: Float[Array, " num_data"]
     gradient: Float[Array, " dim"]
     step_size: Float[Array, ""]
-    metric: Metric
+    metric: LowRankMetric
     weight: Float[Array, ""]
     excess: Float[Array, ""]
     """Weighted sum of squared energy errors. Each is divided by its target value and rescaled to a step size of 1."""
@@ -56,8 +56,8 @@ class Mclmc(AbstractSampler[MclmcState]):
 
     Warm-up adapts the step size such that the variance of the energy error per parameter is `energy_variance`. A larger
     value gives a larger bias. The adaptation uses the rule Var[E] ~ step^6 (section on tuning of the same paper).
-    Warm-up also sets a diagonal metric to the variances of the parameters, averaged over the chains. Step sizes are in
-    units of this metric.
+    Warm-up also sets a diagonal plus low-rank metric from the positions and gradients of all chains (`low_rank`). Step
+    sizes are in units of this metric.
 
     If a step is not finite, or if its energy error is far too large, the step is not taken. The chain then stays where
     it is and gets a new random direction, and the draw is marked `diverging`.
@@ -87,23 +87,22 @@ class Mclmc(AbstractSampler[MclmcState]):
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> MclmcState:
         """Return the state at `theta`, with a random direction."""
-        del num_warmup
         parts = density(posterior, theta)
         zero = jnp.zeros((), theta.dtype)
         step_size = jnp.asarray(self.step_size, theta.dtype)
         direction = isokinetic.normalise(standard_normal(theta, key=key))
-        return MclmcState(theta, direction, *parts, step_size, Metric.identity(theta), zero, zero)
+        return MclmcState(theta, direction, *parts, step_size, LowRankMetric.identity(theta, num_warmup), zero, zero)
 
     def step(self, posterior: AbstractPosterior, state: MclmcState, *, key: PRNGKeyArray) -> tuple[MclmcState, Stats]:
         """Refresh the direction partially and make one step of the integrator."""
         noise_key, fresh_key = jax.random.split(key)
-        dim, eps, scale = state.position.shape[0], state.step_size, jnp.sqrt(state.metric.inverse_mass)
+        dim, eps = state.position.shape[0], state.step_size
         noise = standard_normal(state.position, key=noise_key)
         # Over a path t the squared cosine with the old direction decays as exp(-2 t / L), L = `length` sqrt(dim).
         strength = jnp.sqrt(jnp.expm1(2 * eps / (self.length * dim**0.5)) / dim)
         direction = isokinetic.normalise(state.direction + strength * noise)
         start = Point(state.position, direction, state.log_prior, state.log_likelihoods, state.gradient)
-        end, kinetic = isokinetic.integrate(posterior, start, step_size=eps, scale=scale)
+        end, kinetic = isokinetic.integrate(posterior, start, step_size=eps, metric=state.metric)
         change = posterior.likelihood_power * jnp.sum(end.log_likelihoods - state.log_likelihoods)
         error = kinetic - (end.log_prior - state.log_prior + change)
         # If the gradient or the direction is NaN, so is the kinetic energy, and the step is not taken.
@@ -137,20 +136,20 @@ class Mclmc(AbstractSampler[MclmcState]):
         step_size = jnp.where(has_failed, 0.8 * state.step_size, jnp.where(weight > 0, step_size, state.step_size))
         # A failed step reduces the step size. The weighted sums do not apply to shorter steps, so they are reset.
         weight, excess = jnp.where(has_failed, 0.0, weight), jnp.where(has_failed, 0.0, excess)
-        metric = state.metric.with_position(next_state.position)
+        metric = state.metric.with_position(next_state.position, next_state.gradient)
         return replace(next_state, step_size=step_size, metric=metric, weight=weight, excess=excess), stats
 
     def settle(self, posterior: AbstractPosterior, state: MclmcState, *, final: bool, key: PRNGKeyArray) -> MclmcState:
-        """Update the metric, and restart the adaptation of the step size."""
+        """Restart the adaptation of the step size."""
         del posterior, key
         if final:
             return state
         zero = jnp.zeros_like(state.weight)
-        return replace(update_metric(state), weight=zero, excess=zero)
+        return replace(state, weight=zero, excess=zero)
 
     def tune(
         self, posterior: AbstractPosterior, states: MclmcState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[MclmcState], MclmcState]:
         """Pool the metric and the step size over all chains."""
-        del posterior, final, key, num_steps
-        return self, share_metric(states)
+        del posterior, key, num_steps
+        return self, share_metric(states, final=final)

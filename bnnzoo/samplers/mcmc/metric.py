@@ -88,8 +88,12 @@ def share_metric(states: S) -> S:
     old_inverse_mass = typed_states.metric.inverse_mass
     new_inverse_mass = jnp.broadcast_to(jnp.mean(old_inverse_mass, 0), old_inverse_mass.shape)
     steps = rescale_step_size(typed_states.step_size, old_inverse_mass, new_inverse_mass)
-    return eqx.tree_at(
-        lambda s: (s.metric.inverse_mass, s.step_size),
-        states,
-        (new_inverse_mass, jnp.full_like(steps, jnp.median(steps))),
-    )
+    shared = eqx.tree_at(lambda s: s.metric.inverse_mass, states, new_inverse_mass)
+    return share_step_size(shared, steps)
+
+
+def share_step_size(states: S, step_sizes: Float[Array, " chain"]) -> S:
+    """Return the states of all chains, in which each step size is the median of `step_sizes`."""
+    typed_states: Any = states
+    median = jnp.full_like(typed_states.step_size, jnp.median(step_sizes))
+    return eqx.tree_at(lambda s: s.step_size, states, median)

@@ -45,7 +45,10 @@ _STEP_SECONDS = 2e-5
 """Smallest assumed time, in seconds, of a step of all chains. It matters if a step uses few data."""
 _OVERHEAD = 1.5
 """Assumed time of a step, relative to the time of its gradients."""
-_PILOT_SECONDS, _PILOT_ROWS = 0.2, 4096
+_PILOT_SECONDS, _PILOT_ROWS, _PILOT_GRADIENTS = 0.2, 4096, 16
+"""Shortest trial in seconds, largest number of its rows, and gradients per call of its program.
+
+The chains compute many gradients per call, so the time of the call itself must not count."""
 OVERHEAD_TRACES = 80.0
 """Time of a run that the budget does not cover, in units of the time that JAX needs to trace one gradient.
 
@@ -221,11 +224,17 @@ def seconds_per_row(
 
     @eqx.filter_jit
     def gradients(posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> Array:
-        def gradient(posterior: Any, theta: Array) -> Array:
+        def repeat(posterior: Any, theta: Array) -> Array:
             batch = posterior.take(jnp.arange(rows))
-            return jax.grad(lambda t: jnp.sum(posterior.log_likelihood(t, batch)))(theta)
 
-        return placement.all_chains(gradient, posterior, thetas)
+            def follow(_: Any, moving: Array) -> Array:
+                gradient = jax.grad(lambda t: jnp.sum(posterior.log_likelihood(t, batch)))(moving)
+                # Each gradient must depend on the one before, or the compiler would compute it only once.
+                return moving + jnp.finfo(moving.dtype).tiny * gradient
+
+            return jax.lax.fori_loop(0, _PILOT_GRADIENTS, follow, theta)
+
+        return placement.all_chains(repeat, posterior, thetas)
 
     placed_posterior, placed_thetas = placement.put_posterior(posterior), placement.put(jnp.asarray(thetas), 0)
     jax.block_until_ready(gradients(placed_posterior, placed_thetas))
@@ -234,7 +243,7 @@ def seconds_per_row(
         start_time = time.perf_counter()
         jax.block_until_ready(gradients(placed_posterior, placed_thetas))
         durations.append(time.perf_counter() - start_time)
-    return float(np.median(durations)) / rows
+    return float(np.median(durations)) / (rows * _PILOT_GRADIENTS)
 
 
 def _affordable_gradients(problem: Problem, budget: float, row_seconds: float) -> float:

@@ -6,7 +6,6 @@ row its own? Is the noise normal or Student's t?
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -19,21 +18,12 @@ from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import spell_settings, spelling
 from bnnzoo.posterior.likelihoods import Gaussian
-from bnnzoo.sampling.devices.placement import Placement, place_chains
-from bnnzoo.sampling.devices.processes import Processes
-from bnnzoo.sampling.initial import budget, positions
-from bnnzoo.sampling.initial.trained_start import num_held_out
+from bnnzoo.recipe import Part
+from bnnzoo.sampling.initial import held_out, positions
 
 NOISE_BY_ROW = "heteroscedastic"
 _DF = 4.0
 """Degrees of freedom of the candidates with Student's t, equal to the default of the likelihood `student-t`."""
-_NETWORKS, _STEPS, _SHARE = 10, 2000, 0.08
-"""Networks per likelihood, training steps of each network, and largest fraction of the budget for one likelihood.
-
-Each network is tested on held-out rows of its own, a tenth of all rows. The number of networks is the number of chains
-of the recipe `small-table`, so that the compiled training program is used again for the initial positions. With half of
-these steps, networks with one noise level were not fully trained, and the wrong likelihood was selected. Therefore no
-comparison is made if the budget allows fewer steps."""
 _LEAST_GAIN = 0.01
 """Smallest gain, in nats per held-out row, for which the second of two likelihoods is selected."""
 _LEVEL = 0.005
@@ -49,15 +39,13 @@ def is_likelihood_open(problem: Problem) -> bool:
     It must if the run is a regression with a time budget, and neither the recipe nor the model names a likelihood. The
     initial positions must also be trained, and the training must hold out rows.
     """
-    recipe, description = problem.recipe, problem.description
+    description = problem.description
     return (
         description is not None
-        and recipe.budget is not None
-        and recipe.likelihood is None
-        and recipe.trains_start
+        and problem.recipe.likelihood is None
         and isinstance(description.parts.likelihood, Gaussian)
         and not description.parts.model.brings_likelihood
-        and num_held_out(problem.posterior.num_data, recipe.start_held_out) > 0
+        and held_out.can_compare(problem)
     )
 
 
@@ -172,19 +160,11 @@ def select_likelihood(
     by_row = _with_likelihood(problem, NOISE_BY_ROW)
     if by_row is None:  # the sampler supports only one noise level
         return problem, ()
-    placement = place_chains("auto", _NETWORKS)
 
     def losses_of(candidate: Problem) -> np.ndarray:
-        candidate = candidate.with_all_sampled(_NETWORKS)
-        candidate = candidate.with_lengths(dataclasses.replace(candidate.recipe, start_steps=_STEPS), candidate.sampler)
-        thetas = candidate.initial_positions(trained=True, key=key)
-        trained_part = "networks to choose the likelihood"
-        with work.time_block():
-            losses = positions.train_networks(candidate, thetas, placement, trained_part, work, key).losses
-        # Rounding differs between machines, and all processes must select the same likelihood.
-        return Processes.current().broadcast_first(np.asarray(losses, np.float64))
+        return held_out.losses_of(candidate, trained_part="networks to choose the likelihood", work=work, key=key)
 
-    if not all(_is_affordable(candidate, placement, key=key) for candidate in (by_row, problem)):
+    if not all(held_out.is_affordable(candidate, key=key) for candidate in (by_row, problem)):
         note = (
             "selected noise model: one noise level for all rows, because the budget leaves no time to compare it with "
             f"one noise level per row; to choose yourself, use [[likelihood=gaussian]] or {NOISE_BY_ROW}"
@@ -197,7 +177,7 @@ def select_likelihood(
         normal, normal_losses, heavy = by_row, levels.second, _with_likelihood(problem, NOISE_BY_ROW, df=_DF)
     else:
         normal, normal_losses, heavy = problem, levels.first, _with_likelihood(problem, "student-t", df=_DF)
-    if heavy is None or not _is_affordable(heavy, placement, key=key):
+    if heavy is None or not held_out.is_affordable(heavy, key=key):
         return normal, (levels,)
     tails = Comparison(normal_losses, losses_of(heavy), TAILS)
     work.note(tails.sentence)
@@ -207,13 +187,6 @@ def select_likelihood(
 def _with_likelihood(problem: Problem, name: str, **fields: Any) -> Problem | None:
     """Return the problem with the likelihood `name`, or None if the model or the sampler does not support it."""
     try:
-        return problem.with_likelihood(name, **fields)
+        return problem.with_part("likelihood", Part(name, fields))
     except UsageError:
         return None
-
-
-def _is_affordable(candidate: Problem, placement: Placement, *, key: PRNGKeyArray) -> bool:
-    """Whether the budget is large enough to train the networks of a comparison for all `_STEPS` steps."""
-    steps = budget.training_steps(candidate.with_all_sampled(_NETWORKS), placement, most=_STEPS, share=_SHARE, key=key)
-    # Clocks differ between machines, and all processes must decide alike.
-    return Processes.current().broadcast_first(steps) >= _STEPS
