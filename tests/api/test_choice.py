@@ -28,9 +28,7 @@ def dataset(rows: int = 50, task: str = "regression", shape: tuple[int, ...] = (
     ("data", "name"),
     [
         (dataset(), "small-table"),
-        (dataset(choose_recipe.MIN_DEEP_ROWS - 1), "small-table"),
-        (dataset(choose_recipe.MIN_DEEP_ROWS), "medium-table"),
-        (dataset(choose_recipe.MAX_FULL_BATCH_ROWS), "medium-table"),
+        (dataset(choose_recipe.MAX_FULL_BATCH_ROWS), "small-table"),
         (dataset(choose_recipe.MAX_FULL_BATCH_ROWS + 1), "large-table"),
         (dataset(task="classification"), "small-table-classes"),
         (dataset(choose_recipe.MAX_FULL_BATCH_ROWS + 1, "classification"), "large-table-classes"),

@@ -135,11 +135,11 @@ def _estimate_from_chains(metric: LowRankMetric) -> Estimate | None:
         for values in (metric.positions, metric.gradients)
     )
     effective = sum(_effective_rows(_in_order(chain, metric, i)) for i, chain in enumerate(positions))
+    if not all(np.isfinite(chain).all() for chain in (*positions, *gradients)):
+        return None
     deviations, slopes = (
         np.concatenate([chain - chain.mean(0) for chain in chains]) for chains in (positions, gradients)
     )
-    if not (np.isfinite(deviations).all() and np.isfinite(slopes).all()):
-        return None
     return estimate_metric(
         deviations,
         slopes,
