@@ -73,7 +73,7 @@ def test_a_parameter_that_has_not_moved_keeps_its_scale():
     positions, gradients = draws(np.eye(4), rows=30)
     positions[:, 2] = 0.5
     estimate = low_rank.estimate_metric(
-        positions - positions.mean(0), gradients, old_scale=np.float64([1, 1, 7, 1]), most=4, rank=3
+        positions - positions.mean(0), gradients, old_scale=np.asarray([1.0, 1.0, 7.0, 1.0]), most=4, rank=3
     )
     assert estimate.scale[2] == 7
     assert np.isfinite(estimate.directions).all()

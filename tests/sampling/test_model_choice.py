@@ -18,6 +18,7 @@ from bnnzoo.sampling.initial.model_choice import ModelComparison
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(-2, 2, size=(300, 2)).astype(np.float32)
 NOISE = RANDOM.normal(size=300).astype(np.float32)
+WIDTHS: dict[str, Any] = {"model.hidden": "16"}
 OPTIONS = {"budget": "20s", "start_held_out": 0.2, "model.hidden": "auto", "likelihood": "gaussian"}
 LINE, WAVE = X[:, 0] + 0.3 * NOISE, np.sin(3 * X[:, 0]) + 0.1 * NOISE
 
@@ -50,7 +51,7 @@ def test_held_out_rows_decide_about_the_hidden_layers(y, expected, monkeypatch):
 @pytest.mark.parametrize(
     "of",
     [
-        problem(WAVE, **{"model.hidden": "16"}),
+        problem(WAVE, **WIDTHS),
         problem(WAVE, budget=None, draws=10),
         problem(WAVE, init="prior"),
         problem(WAVE, rows=40),
@@ -69,7 +70,7 @@ def test_no_model_is_selected_if_it_is_named_or_no_row_is_held_out(of):
 def test_auto_without_a_selection_is_one_hidden_layer():
     assert (
         problem(WAVE, budget=None, draws=10).posterior.layout.dim
-        == problem(WAVE, budget=None, draws=10, **{"model.hidden": "16"}).posterior.layout.dim
+        == problem(WAVE, budget=None, draws=10, **WIDTHS).posterior.layout.dim
     )
 
 

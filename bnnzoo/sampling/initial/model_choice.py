@@ -49,8 +49,8 @@ class ModelComparison(NamedTuple):
         means = ", ".join(f"{_describe(widths)} {np.mean(losses):.3g}" for widths, losses in self.losses.items())
         text = (
             f"selected model: {_describe(self.selected)}; mean loss of trained networks on held-out rows, in nats per "
-            f"row: {means}; another model than one hidden layer must be better by more than two standard errors; to choose "
-            f"yourself, use {setting('model.hidden', '16,16')}"
+            f"row: {means}; a model other than one hidden layer must be better by more than two standard errors; to "
+            f"choose yourself, use {setting('model.hidden', '16,16')}"
         )
         return spell_settings(text, spelling())
 
