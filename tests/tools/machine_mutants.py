@@ -87,6 +87,7 @@ TESTS = {
     "samplers/mcmc/isokinetic": "mams mclmc sampler_numbers",
     "samplers/mcmc/mams": "mams sampler_numbers statistics",
     "samplers/mcmc/mclmc": "sampler_numbers mclmc statistics",
+    "samplers/mcmc/low_rank": "low_rank sampler_numbers",
     "samplers/mcmc/metric": "regime_advice mclmc",
     "samplers/mcmc/nuts": "sampler_numbers statistics conjugate run",
     "samplers/subsampled/metropolis": "batch_numbers penalty_identities likelihood_power langevin row_probabilities"
