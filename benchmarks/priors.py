@@ -26,8 +26,8 @@ PRIORS: dict[str, Any] = {
     "fan-in": "fan-in",
     "ard, scale 1": {"name": "ard", "scale": 1.0},
     "ard": "ard",
+    "ard, df 2, input scale 0.2": {"name": "ard", "df": 2, "input_scale": 0.2},
 }
-NETWORKS = ((16,), (50,), (16, 16))
 LENGTHS: dict[str, Any] = {"chains": 6, "warmup": 400, "draws": 100, "thin": 4, "start_steps": 2000}
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -88,15 +88,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("tables", nargs="+")
+    parser.add_argument("--networks", nargs="+", default=["16", "50", "16,16"], help="widths of the hidden layers")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     print("| table | rows | network | prior | NLL | RMSE | R-hat |\n|---|---|---|---|---|---|---|")
     for table in arguments.tables:
         rows = friedman() if table == "friedman" else uci(arguments.folder / table)
-        for hidden in NETWORKS:
+        for network in arguments.networks:
             for name, prior in PRIORS.items():
-                nll, rmse, rhat = scores(rows, hidden, prior)
-                network = ", ".join(map(str, hidden))
+                nll, rmse, rhat = scores(rows, tuple(map(int, network.split(","))), prior)
                 print(
                     f"| {table} | {len(rows[1])} | {network} | {name} | {nll:.3f} | {rmse:.3f} | {rhat:.2f} |",
                     flush=True,

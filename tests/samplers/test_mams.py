@@ -17,6 +17,7 @@ from bnnzoo.samplers import Mams
 from bnnzoo.samplers.kernel import density, metropolis
 from bnnzoo.samplers.mcmc import isokinetic, mams
 from bnnzoo.samplers.mcmc.isokinetic import Point
+from bnnzoo.samplers.mcmc.low_rank import LowRankMetric
 from bnnzoo.testing import TARGETS, check_sampler
 
 TARGET = TARGETS["regression"]()
@@ -33,6 +34,14 @@ def _bowl(dim: int) -> Bowl:
     return Bowl(np.zeros(1, np.float32), layout=Layout((Block("theta", (dim,), 0),)))
 
 
+def _metric(scale: Any, direction: Any, stretch: float) -> LowRankMetric:
+    """Return a metric with these scales and one direction."""
+    metric = LowRankMetric.identity(jnp.asarray(scale, jnp.float32), 0)
+    directions = metric.directions.at[0].set(isokinetic.normalise(jnp.asarray(direction, jnp.float32)))
+    new = jnp.asarray(scale, jnp.float32), directions, metric.stretches.at[0].set(stretch)
+    return eqx.tree_at(lambda m: (m.scale, m.directions, m.stretches), metric, new)
+
+
 def _start(posterior: Any, theta: Any, direction: Any) -> Point:
     return Point(theta, direction, *density(posterior, theta))
 
@@ -42,13 +51,13 @@ def test_a_trajectory_from_its_end_in_the_opposite_direction_returns_to_its_star
     rng = np.random.default_rng(0)
     theta = jnp.asarray(rng.normal(size=dim), jnp.float32)
     direction = isokinetic.normalise(jnp.asarray(rng.normal(size=dim), jnp.float32))
-    scale = jnp.asarray(rng.uniform(0.5, 2.0, size=dim), jnp.float32)
+    metric = _metric(rng.uniform(0.5, 2.0, size=dim), rng.normal(size=dim), 1.7)
 
     @jax.jit
     def follow(point):
         kinetic = jnp.zeros(())
         for _ in range(5):
-            point, gained = isokinetic.integrate(posterior, point, step_size=jnp.float32(0.2), scale=scale)
+            point, gained = isokinetic.integrate(posterior, point, step_size=jnp.float32(0.2), metric=metric)
             kinetic += gained
         return point, kinetic
 
@@ -64,13 +73,13 @@ def test_a_trajectory_from_its_end_in_the_opposite_direction_returns_to_its_star
 def test_the_kinetic_energy_gained_is_the_log_of_the_contraction_of_volume():
     """In two dimensions, where the direction is an angle: log |det d(end) / d(start)| = -(kinetic energy gained)."""
 
-    posterior, scale = _bowl(2), jnp.asarray([0.7, 1.6])
+    posterior, metric = _bowl(2), _metric([0.7, 1.6], [0.6, 0.8], 0.5)
 
     def follow(values):
         theta, angle = values[:2], values[2]
         direction = jnp.stack([jnp.cos(angle), jnp.sin(angle)])
         point, kinetic = isokinetic.integrate(
-            posterior, _start(posterior, theta, direction), step_size=jnp.float32(0.3), scale=scale
+            posterior, _start(posterior, theta, direction), step_size=jnp.float32(0.3), metric=metric
         )
         return jnp.append(point.position, jnp.arctan2(point.direction[1], point.direction[0])), kinetic
 
