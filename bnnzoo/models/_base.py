@@ -140,7 +140,7 @@ class Perceptron(eqx.Module):
 
 
 _AUTO_WIDTHS = (16,)
-"""Widths of `hidden: auto` if the run does not select them."""
+"""Widths of `hidden: auto`, unless a run selects others."""
 
 
 class AbstractPerceptron(AbstractModel):

@@ -105,11 +105,14 @@ def _begin(
     # The key depends only on the seed of the split, so that runs that differ only in `seed` have the same posterior.
     choice_key = Keys.from_seed(problem.recipe.split_seed).noise
     problem, comparisons = likelihood_choice.select_likelihood(problem, work=work, key=choice_key)
-    problem, model_comparison = model_choice.select_model(problem, work=work, key=choice_key)
+    one_layer_losses = comparisons[-1].selected_losses if comparisons else None
+    problem, model_comparison = model_choice.select_model(
+        problem, one_layer_losses=one_layer_losses, work=work, key=choice_key
+    )
     problem = problem.in_bucket() if in_bucket else problem
     recipe = problem.recipe
     placement = place_run(recipe, problem.posterior, problem.sampler)
-    problem = budget.with_start(problem, placement, key=keys.positions)
+    problem = budget.with_start(problem, placement, choice_seconds=work.seconds, key=keys.positions)
     with work.time_block():
         choice = subspace_choice(recipe) if problem.description is not None else None
         subspace = choice and subspace_start.find_subspace(problem, choice, key=keys.fixed, work=work)

@@ -50,20 +50,20 @@ def whitened_variances(estimate: low_rank.Estimate, matrix: np.ndarray) -> np.nd
 def test_a_gaussian_is_white_with_as_many_positions_as_parameters():
     matrix = covariance(12, (100.0, 30.0, 0.01))
     positions, gradients = draws(matrix, rows=16)
-    estimate = low_rank.estimate_metric(positions, gradients, old_scale=np.ones(12), most=12, rank=12)
+    estimate = low_rank.estimate_metric(positions, gradients, old_scale=np.ones(12), max_directions=12, rank=12)
     variances = whitened_variances(estimate, matrix)
     # Stretches below the square root of 2 are left out.
     assert 0.5 / 1.05 < variances.min() <= variances.max() < 2 * 1.05
-    diagonal = low_rank.estimate_metric(positions, gradients, old_scale=np.ones(12), most=12, rank=0)
+    diagonal = low_rank.estimate_metric(positions, gradients, old_scale=np.ones(12), max_directions=12, rank=0)
     assert np.ptp(np.log(whitened_variances(diagonal, matrix))) > np.log(100)
 
 
 def test_a_few_wide_directions_are_found_among_many_parameters():
     matrix = covariance(150, (400.0, 100.0, 50.0))
     positions, gradients = draws(matrix, rows=80)
-    estimate = low_rank.estimate_metric(positions, gradients, old_scale=np.ones(150), most=10, rank=20)
+    estimate = low_rank.estimate_metric(positions, gradients, old_scale=np.ones(150), max_directions=10, rank=20)
     np.testing.assert_allclose(estimate.directions @ estimate.directions.T, np.eye(10), atol=1e-10)
-    diagonal = low_rank.estimate_metric(positions, gradients, old_scale=np.ones(150), most=10, rank=0)
+    diagonal = low_rank.estimate_metric(positions, gradients, old_scale=np.ones(150), max_directions=10, rank=0)
     spread = [np.ptp(np.log(whitened_variances(e, matrix))) for e in (estimate, diagonal)]
     assert spread[0] < 0.6 * spread[1]
     assert whitened_variances(diagonal, matrix).max() > 10 * whitened_variances(estimate, matrix).max()
@@ -73,7 +73,7 @@ def test_a_parameter_that_has_not_moved_keeps_its_scale():
     positions, gradients = draws(np.eye(4), rows=30)
     positions[:, 2] = 0.5
     estimate = low_rank.estimate_metric(
-        positions - positions.mean(0), gradients, old_scale=np.asarray([1.0, 1.0, 7.0, 1.0]), most=4, rank=3
+        positions - positions.mean(0), gradients, old_scale=np.asarray([1.0, 1.0, 7.0, 1.0]), max_directions=4, rank=3
     )
     assert estimate.scale[2] == 7
     assert np.isfinite(estimate.directions).all()
@@ -142,13 +142,36 @@ def test_strongly_correlated_positions_give_only_few_directions():
     assert 0 < num_directions(*repeated) <= 6
 
 
-def test_without_directions_the_map_is_diagonal():
-    dim = low_rank._MOST_PARAMETERS + 1
-    metric = LowRankMetric.identity(jnp.zeros(dim), 1000)
-    assert metric.positions.size == metric.directions.size == 0
-    vector = jnp.arange(float(dim))
-    assert metric.with_position(vector, vector) is metric
-    np.testing.assert_array_equal(metric.correlate(vector), vector)
-    np.testing.assert_array_equal(metric.project(vector), vector)
-    states = State(jax.tree.map(lambda a: a[None], metric), jnp.asarray([0.5]))
-    assert float(low_rank.share_metric(states, final=False).step_size[0]) == 0.5
+def test_a_restarted_chain_and_an_infinite_chain_do_not_count():
+    matrix = covariance(5, (30.0,))
+    metrics = [filled(*draws(matrix, rows=30, seed=seed)) for seed in (1, 2)]
+    infinite = filled(draws(matrix, 30, 3)[0], np.full((30, 5), np.nan))
+
+    def scale(*chains):
+        states = State(jax.tree.map(lambda *a: jnp.stack(a), *chains), jnp.ones(len(chains)))
+        return np.asarray(low_rank.share_metric(states, final=False).metric.scale[0])
+
+    np.testing.assert_array_equal(scale(*metrics, metrics[0], infinite), scale(*metrics))
+    assert not np.allclose(scale(*metrics), scale(metrics[0]))
+
+
+def test_a_large_network_keeps_fewer_positions_and_directions():
+    sizes = {}
+    for dim in (100, 40_000, 2**21):
+        metric = jax.eval_shape(lambda dim=dim: LowRankMetric.identity(jnp.zeros(dim), 1000))
+        sizes[dim] = metric.positions.shape[0], metric.directions.shape[0]
+    assert sizes == {100: (64, 64), 40_000: (26, 26), 2**21: (16, 0)}
+
+
+def test_without_directions_the_map_is_diagonal(monkeypatch):
+    monkeypatch.setattr(low_rank, "_MOST_DIRECTIONS", 0)
+    matrix = covariance(6, (50.0,))
+    positions, gradients = draws(matrix, rows=40)
+    states = State(jax.tree.map(lambda a: a[None], filled(positions, gradients)), jnp.asarray([0.5]))
+    shared = low_rank.share_metric(states, final=False)
+    scale = shared.metric.scale[0]
+    expected = np.sqrt(positions.std(0) / gradients.std(0))
+    np.testing.assert_allclose(scale, expected, rtol=1e-4)
+    metric, vector = jax.tree.map(lambda a: a[0], shared.metric), jnp.arange(6.0)
+    np.testing.assert_array_equal(metric.correlate(vector), scale * vector)
+    np.testing.assert_array_equal(metric.project(vector), scale * vector)

@@ -339,10 +339,15 @@ def test_training_steps_fit_into_the_budget(monkeypatch, data):
     assert training(100.0) == 5000  # the training ended earlier
     assert set(requests) == {(5000, 0.2, 50)}
     training(100.0, 0.5)
-    planned = budget.with_start(problem, place_chains("vectorized", 4), key=jax.random.key(0))
+    planned = budget.with_start(problem, place_chains("vectorized", 4), choice_seconds=0.0, key=jax.random.key(0))
     assert planned.recipe.start_steps == 1600  # four tenths of the budget
+    training(100.0, 0.5)
+    planned = budget.with_start(problem, place_chains("vectorized", 4), choice_seconds=24.0, key=jax.random.key(0))
+    assert planned.recipe.start_steps == 400  # three tenths of the budget are left for the chains
     for other in (_problem(data, budget="40s", init="prior"), _problem(data, draws=5)):
-        assert budget.with_start(other, place_chains("vectorized", 4), key=jax.random.key(0)) is other
+        assert (
+            budget.with_start(other, place_chains("vectorized", 4), choice_seconds=0.0, key=jax.random.key(0)) is other
+        )
 
 
 def test_the_ladder_ends_before_the_last_draw():

@@ -62,7 +62,7 @@ def test_held_out_rows_decide_about_the_hidden_layers(y, expected, monkeypatch):
 def test_no_model_is_selected_if_it_is_named_or_no_row_is_held_out(of):
     assert not model_choice.is_model_open(of)
     widths, notes, comparison = choose(of)
-    assert widths in ("auto", [16], (16,))
+    assert tuple(widths) == (16,)
     assert not notes
     assert comparison is None
 
@@ -77,7 +77,7 @@ def test_auto_without_a_selection_is_one_hidden_layer():
 def test_a_small_budget_says_that_nothing_was_compared(monkeypatch):
     monkeypatch.setattr(budget, "training_steps", lambda *_, **__: 1999)
     widths, notes, comparison = choose(problem(WAVE))
-    assert widths == "auto"
+    assert tuple(widths) == (16,)
     assert comparison is None
     assert "no time to compare" in notes[0]
 
@@ -97,4 +97,37 @@ def test_another_model_must_be_better_by_more_than_two_standard_errors():
     assert losses(linear=0.0, one=0.0, two=0.5).selected == (16,)
     assert losses(linear=0.0, one=0.01, two=0.5).selected == ()
     assert losses(linear=np.nan, one=0.0, two=np.nan).selected == (16,)
-    assert losses(linear=0.5, one=np.nan, two=0.6).selected == ()
+    assert losses(linear=0.0, one=0.8, two=0.5).selected == ()
+    assert losses(linear=0.5, one=np.nan, two=0.6).selected == (16,)
+
+
+def test_pairs_of_networks_without_a_finite_loss_are_ignored():
+    comparison = losses(linear=0.5, one=0.0, two=1.0)
+    comparison.losses[16,][3] = np.inf  # one network of ten
+    assert comparison.selected == (16,)
+    comparison.losses[()][:2] = -1.0, np.inf
+    assert comparison.selected == (16,)
+    comparison = losses(linear=0.0, one=0.5, two=1.0)
+    comparison.losses[16,][:2] = np.inf
+    assert comparison.selected == ()
+    comparison.losses[16,][2] = np.inf  # only seven pairs are left
+    assert comparison.selected == (16,)
+
+
+def test_the_known_losses_of_one_layer_are_used(monkeypatch):
+    trained = []
+
+    def known(candidate, **_):
+        trained.append(candidate.recipe.model.fields["hidden"])
+        return np.full(10, 1.0)
+
+    monkeypatch.setattr(budget, "training_steps", lambda *_, most, **__: most)
+    monkeypatch.setattr(held_out, "losses_of", known)
+    work = positions.StartWork(lambda _: None, None)
+    result, comparison = model_choice.select_model(
+        problem(WAVE), one_layer_losses=np.full(10, 0.5), work=work, key=jax.random.key(0)
+    )
+    assert trained == [(), (16, 16)]
+    assert comparison is not None
+    assert comparison.selected == (16,)
+    assert tuple(result.recipe.model.fields["hidden"]) == (16,)

@@ -5,33 +5,37 @@ variance in every direction. Here A = S (I + D' (diag(r) - I) D). S is the diago
 orthonormal directions, and r are their stretches.
 
 A A' is the covariance that minimises the Fisher divergence between a Gaussian and the posterior: the solution C of
-C E[g g'] C = E[x x'], for deviations x of the positions and g of the gradients of the log density. It is exact for a
-Gaussian as soon as there are as many positions as parameters. Seyboldt, Carlson and Carpenter 2026, arXiv 2603.18845.
+C E[g g'] C = E[x x'], for deviations x of the positions and g of the gradients of the log density. For a Gaussian
+posterior, deviations that span all directions determine C exactly. Here C is estimated in a subspace. Seyboldt, Carlson
+and Carpenter 2026, arXiv 2603.18845.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from bnnzoo.samplers.mcmc.metric import share_step_size
 
 S = TypeVar("S")
 
-_ROWS = 64
-"""Number of positions that each chain keeps, about those of the last two warm-up windows."""
-_FEWEST_ROWS = 20
-"""Smallest number of positions of all chains from which a metric is computed."""
+_MOST_ROWS, _FEWEST_ROWS, _MOST_ELEMENTS = 64, 16, 2**20
+"""Largest and smallest number of positions that each chain keeps, and the number of their elements that limits it.
+
+64 positions are those of one to two warm-up windows, or of more windows if warm-up has fewer than 640 steps.
+"""
+_FEWEST_USED, _MOST_USED = 20, 640
+"""Smallest and largest number of positions, over all chains, from which a metric is estimated."""
 _MOST_DIRECTIONS = 64
 """Largest number of directions. With more, their products cost as much as the gradient of a small network."""
-_MOST_PARAMETERS = 20_000
-"""Largest number of parameters for which positions are kept. With more, only unit scales are used."""
 _LEAST_STRETCH = 2**0.5
-"""Smallest factor by which a direction must be stretched or shrunk; smaller factors do not differ from noise."""
+"""Smallest factor by which a direction is stretched or shrunk. Directions with smaller factors are left out: they are
+often noise, and their effect is small."""
 _REGULARISATION = 1e-5
 
 
@@ -44,8 +48,8 @@ class LowRankMetric(eqx.Module):
     stretches: Float[Array, " direction"]
     positions: Float[Array, "row dim"]
     gradients: Float[Array, "row dim"]
-    count: Float[Array, ""]
-    """Number of steps that were offered to `with_position`."""
+    count: Int[Array, ""]
+    """Number of calls of `with_position`."""
     stride: int = eqx.field(static=True)
     """Every `stride`-th position is kept."""
 
@@ -53,13 +57,13 @@ class LowRankMetric(eqx.Module):
     def identity(cls, theta: Float[Array, " dim"], num_warmup: int) -> LowRankMetric:
         """Return the metric A = I for a warm-up of `num_warmup` steps."""
         dim = theta.shape[0]
-        rows = _ROWS if dim <= _MOST_PARAMETERS else 0
-        none = jnp.zeros((rows, dim), theta.dtype)
-        directions = jnp.zeros((min(_MOST_DIRECTIONS, dim) if rows else 0, dim), theta.dtype)
+        affordable = _MOST_ELEMENTS // dim
+        empty = jnp.zeros((min(_MOST_ROWS, max(_FEWEST_ROWS, affordable)), dim), theta.dtype)
+        directions = jnp.zeros((min(_MOST_DIRECTIONS, dim, affordable), dim), theta.dtype)
         stretches = jnp.ones(len(directions), theta.dtype)
         # A window has a twentieth of the steps of warm-up.
-        stride = max(1, num_warmup // (10 * _ROWS))
-        return cls(jnp.ones_like(theta), directions, stretches, none, none, jnp.zeros((), theta.dtype), stride)
+        stride = max(1, num_warmup // (10 * _MOST_ROWS))
+        return cls(jnp.ones_like(theta), directions, stretches, empty, empty, jnp.zeros((), jnp.int32), stride)
 
     def correlate(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return A z."""
@@ -75,12 +79,10 @@ class LowRankMetric(eqx.Module):
         return vector + ((self.stretches - 1) * (self.directions @ vector)) @ self.directions
 
     def with_position(self, theta: Float[Array, " dim"], gradient: Float[Array, " dim"]) -> LowRankMetric:
-        """Return the metric that keeps one more position, in place of the oldest one."""
+        """Record the position and its gradient at every `stride`-th call, in place of the oldest ones."""
         rows = len(self.positions)
-        if not rows:
-            return self
-        number = self.count.astype(jnp.int32)
-        place = jnp.where(number % self.stride == 0, (number // self.stride) % rows, rows)  # `rows` is out of bounds
+        # `rows` is out of bounds, so nothing is recorded there.
+        place = jnp.where(self.count % self.stride == 0, (self.count // self.stride) % rows, rows)
         return LowRankMetric(
             self.scale,
             self.directions,
@@ -125,28 +127,46 @@ def share_metric(states: S, *, final: bool) -> S:
 
 
 def _estimate_from_chains(metric: LowRankMetric) -> Estimate | None:
-    """Estimate a metric from what all chains have kept; None if they have kept too little, or if it is not finite."""
-    rows = metric.positions.shape[1]
-    kept = [min(rows, -(-int(count) // metric.stride)) for count in np.asarray(metric.count)]
-    if not rows or sum(kept) < _FEWEST_ROWS or min(kept) < 2:
+    """Estimate a metric from the kept positions of all chains; None if there are too few, or if the estimate fails."""
+    deviations, slopes, effective = list[np.ndarray](), list[np.ndarray](), 0.0
+    for positions, gradients in _kept_by_chain(metric):
+        deviations.append(positions - positions.mean(0))
+        slopes.append(gradients - gradients.mean(0))
+        effective += _effective_rows(deviations[-1])
+    if sum(map(len, deviations)) < _FEWEST_USED:
         return None
-    positions, gradients = (
-        [np.asarray(chain, np.float64)[:count] for chain, count in zip(values, kept, strict=True)]
-        for values in (metric.positions, metric.gradients)
-    )
-    effective = sum(_effective_rows(_in_order(chain, metric, i)) for i, chain in enumerate(positions))
-    if not all(np.isfinite(chain).all() for chain in (*positions, *gradients)):
+    x, g = np.concatenate(deviations), np.concatenate(slopes)
+    every = -(-len(x) // _MOST_USED)
+    try:
+        return estimate_metric(
+            x[::every],
+            g[::every],
+            old_scale=np.asarray(metric.scale[0], np.float64),
+            max_directions=metric.stretches.shape[1],
+            rank=int(effective / 2),
+        )
+    except np.linalg.LinAlgError:
         return None
-    deviations, slopes = (
-        np.concatenate([chain - chain.mean(0) for chain in chains]) for chains in (positions, gradients)
-    )
-    return estimate_metric(
-        deviations,
-        slopes,
-        old_scale=np.asarray(metric.scale[0], np.float64),
-        most=metric.stretches.shape[1],
-        rank=int(effective / 2),
-    )
+
+
+def _kept_by_chain(metric: LowRankMetric) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Return the positions and gradients that each chain has kept, from the oldest to the newest.
+
+    A chain is left out if a value is not finite, or if it is the copy of an earlier chain (`restart_stragglers`).
+    """
+    rows, seen = metric.positions.shape[1], set[bytes]()
+    for chain, count in enumerate(np.asarray(metric.count)):
+        num_kept = -(-int(count) // metric.stride)
+        # The oldest position is at the place of the next one, unless places are still free.
+        order = (np.arange(rows) + num_kept) % rows if num_kept > rows else np.arange(num_kept)
+        positions, gradients = (
+            np.asarray(values[chain], np.float64)[order] for values in (metric.positions, metric.gradients)
+        )
+        is_finite = np.isfinite(positions).all() and np.isfinite(gradients).all()
+        if num_kept < 2 or not is_finite or (content := positions.tobytes()) in seen:
+            continue
+        seen.add(content)
+        yield positions, gradients
 
 
 def estimate_metric(
@@ -154,29 +174,33 @@ def estimate_metric(
     slopes: Float[np.ndarray, "row dim"],
     *,
     old_scale: Float[np.ndarray, " dim"],
-    most: int,
+    max_directions: int,
     rank: int,
 ) -> Estimate:
-    """Return the metric that minimises the Fisher divergence in a subspace, and the diagonal one outside of it.
+    """Return a metric that minimises the Fisher divergence in a subspace, and is diagonal outside of it.
 
-    The subspace contains the principal directions of the positions and of the gradients.
+    The subspace contains the principal directions of the positions and of the gradients. Directions whose stretch is
+    between 1 / `_LEAST_STRETCH` and `_LEAST_STRETCH` are left out.
 
     Args:
-        deviations: deviations of positions from their mean.
-        slopes: deviations of the gradients of the log density at these positions from their mean.
+        deviations: deviations of positions from the mean of their chain.
+        slopes: deviations of the gradients of the log density at these positions from the mean of their chain.
         old_scale: scales of parameters that have not moved.
-        most: number of rows of `directions`. If there are more directions, those with the most extreme stretches are
-            used; if there are fewer, the last rows are 0.
+        max_directions: number of rows of `directions`. If there are more directions, those with the most extreme
+            stretches are used; if there are fewer, the last rows are 0.
         rank: largest number of principal directions of the positions, and of the gradients.
+
+    Raises:
+        numpy.linalg.LinAlgError: if a decomposition of a matrix fails.
     """
     num_rows, dim = deviations.shape
     spread, steepness = deviations.std(0), slopes.std(0)
     is_usable = (spread > 0) & (steepness > 0)
     scale = np.where(is_usable, np.sqrt(np.where(is_usable, spread, 1) / np.where(is_usable, steepness, 1)), old_scale)
     x, g = deviations / scale, slopes * scale
-    directions, stretches = np.zeros((most, dim)), np.ones(most)
-    rank = min(rank, num_rows, dim)
-    if rank < 1 or not most:
+    directions, stretches = np.zeros((max_directions, dim)), np.ones(max_directions)
+    rank = min(rank, num_rows, dim, 2 * max_directions)
+    if rank < 1:
         return Estimate(scale, directions, stretches)
     principal = [np.linalg.svd(values, full_matrices=False)[2][:rank] for values in (x, g)]
     basis = np.linalg.qr(np.concatenate(principal).T)[0]
@@ -184,10 +208,10 @@ def estimate_metric(
     x, g = x @ basis, g @ basis
     variances, vectors = np.linalg.eigh(_geometric_mean(x.T @ x / num_rows + ridge, g.T @ g / num_rows + ridge))
     log_stretches = np.log(np.maximum(variances, _REGULARISATION)) / 2
-    chosen = np.argsort(-np.abs(log_stretches))[:most]
-    chosen = chosen[np.abs(log_stretches[chosen]) > np.log(_LEAST_STRETCH)]
-    directions[: len(chosen)] = (basis @ vectors[:, chosen]).T
-    stretches[: len(chosen)] = np.exp(log_stretches[chosen])
+    selected = np.argsort(-np.abs(log_stretches))[:max_directions]
+    selected = selected[np.abs(log_stretches[selected]) > np.log(_LEAST_STRETCH)]
+    directions[: len(selected)] = (basis @ vectors[:, selected]).T
+    stretches[: len(selected)] = np.exp(log_stretches[selected])
     return Estimate(scale, directions, stretches)
 
 
@@ -209,26 +233,18 @@ def _powers(
     return (vectors * roots) @ vectors.T, (vectors / roots) @ vectors.T
 
 
-def _in_order(positions: Float[np.ndarray, "row dim"], metric: LowRankMetric, chain: int) -> np.ndarray:
-    """Return the kept positions of a chain from the oldest to the newest."""
-    rows = metric.positions.shape[1]
-    num_kept = -(-int(metric.count[chain]) // metric.stride)
-    return np.roll(positions, -(num_kept % rows), 0) if num_kept > rows else positions
-
-
-def _effective_rows(positions: Float[np.ndarray, "row dim"]) -> float:
+def _effective_rows(deviations: Float[np.ndarray, "row dim"]) -> float:
     """Return the effective number of positions: n (1 - a) / (1 + a), with the median a of all lag-1 autocorrelations.
 
     This is the effective number for the mean of a first-order autoregressive process.
     """
-    deviations = positions - positions.mean(0)
     squares = np.sum(deviations**2, 0)
-    moved = squares > 0
-    if not moved.any():
+    has_moved = squares > 0
+    if not has_moved.any():
         return 0.0
-    products = np.sum(deviations[1:] * deviations[:-1], 0)[moved]
-    correlation = float(np.clip(np.median(products / squares[moved]), 0.0, 1.0))
-    return len(positions) * (1 - correlation) / (1 + correlation)
+    products = np.sum(deviations[1:] * deviations[:-1], 0)[has_moved]
+    correlation = float(np.clip(np.median(products / squares[has_moved]), 0.0, 1.0))
+    return len(deviations) * (1 - correlation) / (1 + correlation)
 
 
 def _log_size(scale: Any, stretches: Any) -> float:

@@ -17,7 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bnnzoo.assembly import Problem
 from bnnzoo.evaluation.convergence.diagnostics import is_chain
@@ -45,10 +45,11 @@ _STEP_SECONDS = 2e-5
 """Smallest assumed time, in seconds, of a step of all chains. It matters if a step uses few data."""
 _OVERHEAD = 1.5
 """Assumed time of a step, relative to the time of its gradients."""
-_PILOT_SECONDS, _PILOT_ROWS, _PILOT_GRADIENTS = 0.2, 4096, 16
-"""Shortest trial in seconds, largest number of its rows, and gradients per call of its program.
+_PILOT_SECONDS, _PILOT_ROWS = 0.2, 4096
+_CALL_SECONDS, _MOST_GRADIENTS_PER_CALL = 0.02, 16
+"""Shortest call of the trial's program, if 16 gradients take that long.
 
-The chains compute many gradients per call, so the time of the call itself must not count."""
+A chain computes many gradients per call of its program, so the time of the call itself must not count."""
 OVERHEAD_TRACES = 80.0
 """Time of a run that the budget does not cover, in units of the time that JAX needs to trace one gradient.
 
@@ -144,12 +145,21 @@ def _round_down(length: float, largest: int) -> int:
     return largest if length >= largest else int(2.0 ** np.floor(np.log2(max(length, 1.0))))
 
 
-def with_start(problem: Problem, placement: Placement, *, key: PRNGKeyArray) -> Problem:
-    """Return the problem with as many training steps as the budget allows; unchanged without a budget or training."""
+def with_start(problem: Problem, placement: Placement, *, choice_seconds: float, key: PRNGKeyArray) -> Problem:
+    """Return the problem with as many training steps as the budget allows; unchanged without a budget or training.
+
+    Args:
+        problem: the problem of the run.
+        placement: the placement of its chains.
+        choice_seconds: seconds that were spent on the choice of the likelihood and of the model.
+        key: random key of the trial.
+    """
     recipe = problem.recipe
     if recipe.budget is None or not recipe.trains_start:
         return problem
-    steps = training_steps(problem, placement, most=recipe.start_steps, share=_START_SHARE, key=key)
+    choice_share = choice_seconds / duration.seconds(recipe.budget)
+    share = max(0.0, min(_START_SHARE, 1 - _LEAST_SHARE - choice_share))
+    steps = training_steps(problem, placement, most=recipe.start_steps, share=share, key=key)
     return problem.with_lengths(dataclasses.replace(recipe, start_steps=steps), problem.sampler)
 
 
@@ -223,8 +233,9 @@ def seconds_per_row(
     rows = min(posterior.num_data, _PILOT_ROWS)
 
     @eqx.filter_jit
-    def gradients(posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> Array:
-        def repeat(posterior: Any, theta: Array) -> Array:
+    def gradients(posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], count: Int[Array, ""]) -> Array:
+        def repeat(shared: Any, theta: Array) -> Array:
+            posterior, count = shared
             batch = posterior.take(jnp.arange(rows))
 
             def follow(_: Any, moving: Array) -> Array:
@@ -232,18 +243,23 @@ def seconds_per_row(
                 # Each gradient must depend on the one before, or the compiler would compute it only once.
                 return moving + jnp.finfo(moving.dtype).tiny * gradient
 
-            return jax.lax.fori_loop(0, _PILOT_GRADIENTS, follow, theta)
+            return jax.lax.fori_loop(0, count, follow, theta)
 
-        return placement.all_chains(repeat, posterior, thetas)
+        return placement.all_chains(repeat, (posterior, count), thetas)
 
     placed_posterior, placed_thetas = placement.put_posterior(posterior), placement.put(jnp.asarray(thetas), 0)
-    jax.block_until_ready(gradients(placed_posterior, placed_thetas))
+
+    def seconds_of(count: int) -> float:
+        start_time = time.perf_counter()
+        jax.block_until_ready(gradients(placed_posterior, placed_thetas, jnp.asarray(count)))
+        return time.perf_counter() - start_time
+
+    seconds_of(0)  # compiles
+    per_call = int(np.clip(_CALL_SECONDS / seconds_of(1), 1, _MOST_GRADIENTS_PER_CALL))
     durations: list[float] = []
     while len(durations) < 3 or (sum(durations) < _PILOT_SECONDS and len(durations) < 100):
-        start_time = time.perf_counter()
-        jax.block_until_ready(gradients(placed_posterior, placed_thetas))
-        durations.append(time.perf_counter() - start_time)
-    return float(np.median(durations)) / (rows * _PILOT_GRADIENTS)
+        durations.append(seconds_of(per_call))
+    return float(np.median(durations)) / (rows * per_call)
 
 
 def _affordable_gradients(problem: Problem, budget: float, row_seconds: float) -> float:

@@ -107,6 +107,11 @@ class Comparison(NamedTuple):
         return self.p <= _LEVEL and float(np.median(self.gain)) >= _LEAST_GAIN
 
     @property
+    def selected_losses(self) -> Float[np.ndarray, " network"]:
+        """The losses of the networks with the selected likelihood."""
+        return self.second if self.prefers_second else self.first
+
+    @property
     def sentence(self) -> str:
         """A sentence that names the selected likelihood and summarises the losses."""
         num_better, count = int(np.sum(self.gain > 0)), len(self.gain)

@@ -2,8 +2,8 @@
 
 A linear model, one hidden layer and two hidden layers are compared. One hidden layer is selected unless another model
 predicts held-out rows clearly better. Trained networks overfit small tables more than a posterior does, so equal losses
-are no reason for a linear model. The chains of two hidden layers mix slowly, so equal losses are no reason for them
-either.
+are no reason for a linear model. The chains of two hidden layers mix slowly, so two hidden layers must also be clearly
+better.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
 from bnnzoo.assembly import Problem
+from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting, spell_settings, spelling
+from bnnzoo.models import Mlp
 from bnnzoo.sampling.initial import held_out, positions
 
 Widths = tuple[int, ...]
-_DEFAULT: Widths = (16,)
-_CANDIDATES: tuple[Widths, ...] = ((), _DEFAULT, (16, 16))
-"""Widths of the hidden layers of the models, from the simplest to the most flexible."""
+_ONE_LAYER: Widths = Mlp(hidden="auto").widths
+_CANDIDATES: Mapping[Widths, str] = {(): "linear", _ONE_LAYER: "one hidden layer", (16, 16): "two hidden layers"}
+"""Widths of the hidden layers of each model, and its description."""
+_FEWEST_PAIRS, _STANDARD_ERRORS = 8, 2.0
+"""Smallest number of pairs of networks with finite losses, and smallest gain of a model, in standard errors."""
 
 
 class ModelComparison(NamedTuple):
@@ -33,24 +37,31 @@ class ModelComparison(NamedTuple):
 
     @property
     def selected(self) -> Widths:
-        """One hidden layer, or the model with the smallest mean loss if it is more than two standard errors smaller.
+        """Widths of the selected model: the clearly better model with the smallest loss, or else one hidden layer.
 
-        The standard error is that of the mean difference between the networks of the two models with the same held-out
-        rows.
+        A model is clearly better if its mean loss is more than two standard errors below that of one hidden layer. Both
+        models have one network for each set of held-out rows, and the standard error is that of the mean difference of
+        these pairs. Pairs with a loss that is not finite are ignored.
         """
-        best = min(self.losses, key=lambda widths: float(np.nan_to_num(np.mean(self.losses[widths]), nan=np.inf)))
-        gain = self.losses[_DEFAULT] - self.losses[best]
-        error = held_out.OVERLAP * np.std(gain, ddof=1) / len(gain) ** 0.5
-        return _DEFAULT if np.mean(gain) <= 2 * error else best
+        best, largest_gain = _ONE_LAYER, 0.0
+        for widths, losses in self.losses.items():
+            is_finite = np.isfinite(losses) & np.isfinite(self.losses[_ONE_LAYER])
+            if is_finite.sum() < _FEWEST_PAIRS:
+                continue
+            gain = self.losses[_ONE_LAYER][is_finite] - losses[is_finite]
+            error = held_out.OVERLAP * np.std(gain, ddof=1) / len(gain) ** 0.5
+            if np.mean(gain) > max(_STANDARD_ERRORS * error, largest_gain):
+                best, largest_gain = widths, float(np.mean(gain))
+        return best
 
     @property
     def sentence(self) -> str:
         """A sentence that names the selected model and the mean losses."""
-        means = ", ".join(f"{_describe(widths)} {np.mean(losses):.3g}" for widths, losses in self.losses.items())
+        means = ", ".join(f"{_CANDIDATES[widths]} {np.mean(losses):.3g}" for widths, losses in self.losses.items())
         text = (
-            f"selected model: {_describe(self.selected)}; mean loss of trained networks on held-out rows, in nats per "
-            f"row: {means}; a model other than one hidden layer must be better by more than two standard errors; to "
-            f"choose yourself, use {setting('model.hidden', '16,16')}"
+            f"selected model: {_CANDIDATES[self.selected]}; mean loss of trained networks on held-out rows, in nats "
+            f"per row: {means}; one hidden layer is selected unless another model is better by more than two standard "
+            f"errors; to choose yourself, use {setting('model.hidden', '16,16')}"
         )
         return spell_settings(text, spelling())
 
@@ -73,45 +84,62 @@ def is_model_open(problem: Problem) -> bool:
 
 
 def select_model(
-    problem: Problem, *, work: positions.StartWork, key: PRNGKeyArray
+    problem: Problem,
+    *,
+    one_layer_losses: Float[np.ndarray, " network"] | None = None,
+    work: positions.StartWork,
+    key: PRNGKeyArray,
 ) -> tuple[Problem, ModelComparison | None]:
     """Select the widths of the hidden layers by held-out rows.
 
+    Args:
+        problem: the problem, with the selected likelihood.
+        one_layer_losses: the losses of one hidden layer with this likelihood and this key, if they are known.
+        work: the work for the initial positions, to which this work is added.
+        key: random key of the networks and of the held-out rows.
+
     Returns:
-        the problem with the selected widths, and the comparison; the problem itself and None if there is nothing to
-        select, or if the budget is too small for a comparison.
+        the problem with explicit widths, and the comparison. The comparison is None if there is nothing to select, or
+        if the budget is too small for it. One hidden layer is then used in place of `auto`.
 
     Raises:
         InterruptedRunError: if `work.stop` returned a signal.
     """
-    if not is_model_open(problem):
+    description = problem.description
+    if description is None or getattr(description.parts.model, "hidden", None) != "auto":
         return problem, None
+    one_layer = _with_widths(problem, _ONE_LAYER)
+    assert one_layer is not None
+    if not is_model_open(problem):
+        return one_layer, None
     candidates = {widths: _with_widths(problem, widths) for widths in _CANDIDATES}
-    if not held_out.is_affordable(candidates[_CANDIDATES[-1]], key=key):
+    supported = {widths: candidate for widths, candidate in candidates.items() if candidate is not None}
+    if not held_out.is_affordable(supported[max(supported, key=len)], key=key):
         text = (
             "selected model: one hidden layer, because the budget leaves no time to compare it with other models; to "
             f"choose yourself, use {setting('model.hidden', '16,16')}"
         )
         work.note(spell_settings(text, spelling()))
-        return problem, None
-    comparison = ModelComparison(
-        {
-            widths: held_out.losses_of(
-                candidate, trained_part="networks to choose the hidden layers", work=work, key=key
-            )
-            for widths, candidate in candidates.items()
-        }
-    )
+        return one_layer, None
+    losses: dict[Widths, np.ndarray] = {}
+    for widths, candidate in supported.items():
+        if widths == _ONE_LAYER and one_layer_losses is not None:
+            losses[widths] = one_layer_losses
+        else:
+            trained_part = "networks to choose the hidden layers"
+            losses[widths] = held_out.losses_of(candidate, trained_part=trained_part, work=work, key=key)
+    comparison = ModelComparison(losses)
     work.note(comparison.sentence)
-    return candidates[comparison.selected], comparison
+    return supported[comparison.selected], comparison
 
 
-def _with_widths(problem: Problem, widths: Widths) -> Problem:
+def _with_widths(problem: Problem, widths: Widths) -> Problem | None:
+    """Return the problem with other widths, or None if a part does not support them."""
     model = problem.recipe.model
-    return problem.with_part("model", dataclasses.replace(model, fields={**model.fields, "hidden": widths}))
-
-
-def _describe(widths: Widths) -> str:
-    return (
-        f"hidden layers {','.join(map(str, widths))}" if len(widths) > 1 else "one hidden layer" if widths else "linear"
-    )
+    part = dataclasses.replace(model, fields={**model.fields, "hidden": widths})
+    try:
+        return problem.with_part("model", part)
+    except UsageError:
+        if widths == _ONE_LAYER:
+            raise
+        return None
