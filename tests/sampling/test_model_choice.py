@@ -60,7 +60,6 @@ def test_held_out_rows_decide_about_the_hidden_layers(y, expected, monkeypatch):
     ids=["named", "lengths given", "nothing trained", "few rows", "part of the network"],
 )
 def test_no_model_is_selected_if_it_is_named_or_no_row_is_held_out(of):
-    assert not model_choice.is_model_open(of)
     widths, notes, comparison = choose(of)
     assert tuple(widths) == (16,)
     assert not notes

@@ -47,7 +47,7 @@ _OVERHEAD = 1.5
 """Assumed time of a step, relative to the time of its gradients."""
 _PILOT_SECONDS, _PILOT_ROWS = 0.2, 4096
 _CALL_SECONDS, _MOST_GRADIENTS_PER_CALL = 0.02, 16
-"""Shortest call of the trial's program, if 16 gradients take that long.
+"""Target duration of a call of the trial's program, in seconds, and largest number of gradients per call.
 
 A chain computes many gradients per call of its program, so the time of the call itself must not count."""
 OVERHEAD_TRACES = 80.0

@@ -75,14 +75,6 @@ class ModelComparison(NamedTuple):
         )
 
 
-def is_model_open(problem: Problem) -> bool:
-    """Whether the run must select the widths of its hidden layers."""
-    description = problem.description
-    if description is None or getattr(description.parts.model, "hidden", None) != "auto":
-        return False
-    return problem.recipe.stochastic == "all" and held_out.can_compare(problem)
-
-
 def select_model(
     problem: Problem,
     *,
@@ -110,7 +102,7 @@ def select_model(
         return problem, None
     one_layer = _with_widths(problem, _ONE_LAYER)
     assert one_layer is not None
-    if not is_model_open(problem):
+    if problem.recipe.stochastic != "all" or not held_out.can_compare(problem):
         return one_layer, None
     candidates = {widths: _with_widths(problem, widths) for widths in _CANDIDATES}
     supported = {widths: candidate for widths, candidate in candidates.items() if candidate is not None}
