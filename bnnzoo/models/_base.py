@@ -120,6 +120,8 @@ class AbstractModel(eqx.Module):
 class Perceptron(eqx.Module):
     """Dense layers with an activation function between them."""
 
+    ends_with_linear_layer: ClassVar[bool] = True
+
     layers: tuple[eqx.nn.Linear, ...]
     activation: Callable[[Array], Array] = eqx.field(static=True)
 

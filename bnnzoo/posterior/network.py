@@ -237,7 +237,12 @@ class NetworkPosterior(AbstractPosterior):
 
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Data | CountedData) -> Float[Array, " batch"]:
         """Return log p(y_i | x_i, theta) of each datum; 0 for padding."""
-        outputs = self.outputs(theta, jnp.asarray(batch.x))
+        return self.log_likelihood_of_outputs(theta, self.outputs(theta, jnp.asarray(batch.x)), batch)
+
+    def log_likelihood_of_outputs(
+        self, theta: Float[Array, " dim"], outputs: Float[Array, "batch output"], batch: Data | CountedData
+    ) -> Float[Array, " batch"]:
+        """Return log p(y_i | x_i, theta) of each datum, given the network's outputs; 0 for padding."""
         values = jax.vmap(self.likelihood_at(theta).log_prob)(outputs, jnp.asarray(batch.y))
         return jnp.where(batch.counts, values, 0) if isinstance(batch, CountedData) else values
 

@@ -21,9 +21,10 @@ from scipy import stats
 
 from bnnzoo.models import Cnn, Mdn, Mlp
 from bnnzoo.posterior import Data, NetworkPosterior
+from bnnzoo.posterior.last_layer import LastLayerCoordinates
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian, Mixture
 from bnnzoo.posterior.priors import Laplace, Normal
-from bnnzoo.samplers import Mala, Penalty, RandomWalk, Sgld
+from bnnzoo.samplers import Hmc, Mala, Mams, Penalty, RandomWalk, Sgld
 
 pytestmark = pytest.mark.slow
 
@@ -128,10 +129,12 @@ def _sampler(name: str, model: str) -> Any:
         "mala": Mala(step_size=langevin),
         "penalty": Penalty(step_size=walk, **ALL),
         "sgld": Sgld(step_size=langevin, batch_size=ROWS, sampling="disjoint"),
+        "mams": Mams(step_size=2.0, num_steps=2),
+        "hmc": Hmc(step_size=0.15, num_steps=3),
     }[name]
 
 
-PAIRS = [*itertools.product(STEPS, ["random-walk", "mala"]), ("mlp", "penalty")]
+PAIRS = [*itertools.product(STEPS, ["random-walk", "mala"]), ("mlp", "penalty"), ("mlp", "mams"), ("mlp", "hmc")]
 
 
 @pytest.mark.parametrize(("model", "sampler"), PAIRS)
@@ -150,3 +153,14 @@ def test_a_likelihood_of_half_the_power_is_seen(model):
 def test_steps_without_rejection_are_detected():
     """The positive control: the unadjusted Langevin algorithm."""
     assert not _passes(_posterior("mlp"), _sampler("sgld", "mlp"))
+
+
+@pytest.mark.parametrize("sampler", ["mams", "hmc"])
+def test_a_whitened_last_layer_without_its_jacobian_is_detected(sampler, monkeypatch):
+    """The positive control: the density of theta, used as if it were that of the coordinates."""
+    to_theta = LastLayerCoordinates._to_theta
+    wrong = lambda self, u, features: (to_theta(self, u, features)[0], jnp.zeros(()))  # noqa: E731
+    monkeypatch.setattr(LastLayerCoordinates, "_to_theta", wrong)
+    jax.clear_caches()  # compiled programs have the right map
+    assert not _passes(_posterior("mlp"), _sampler(sampler, "mlp"))
+    jax.clear_caches()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -53,11 +54,13 @@ def test_a_trajectory_from_its_end_in_the_opposite_direction_returns_to_its_star
     direction = isokinetic.normalise(jnp.asarray(rng.normal(size=dim), jnp.float32))
     metric = _metric(rng.uniform(0.5, 2.0, size=dim), rng.normal(size=dim), 1.7)
 
+    slopes = partial(density, posterior)
+
     @jax.jit
     def follow(point):
         kinetic = jnp.zeros(())
         for _ in range(5):
-            point, gained = isokinetic.integrate(posterior, point, step_size=jnp.float32(0.2), metric=metric)
+            point, gained = isokinetic.integrate(slopes, point, step_size=jnp.float32(0.2), metric=metric)
             kinetic += gained
         return point, kinetic
 
@@ -78,9 +81,9 @@ def test_the_kinetic_energy_gained_is_the_log_of_the_contraction_of_volume():
     def follow(values):
         theta, angle = values[:2], values[2]
         direction = jnp.stack([jnp.cos(angle), jnp.sin(angle)])
-        point, kinetic = isokinetic.integrate(
-            posterior, _start(posterior, theta, direction), step_size=jnp.float32(0.3), metric=metric
-        )
+        start = _start(posterior, theta, direction)
+        slopes = partial(density, posterior)
+        point, kinetic = isokinetic.integrate(slopes, start, step_size=jnp.float32(0.3), metric=metric)
         return jnp.append(point.position, jnp.arctan2(point.direction[1], point.direction[0])), kinetic
 
     gains = []

@@ -20,7 +20,8 @@ from bnnzoo.plugins import registry
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.recipe import fields_of
 from bnnzoo.samplers import Gibbs, Hmc, Mclmc, Nuts, RandomWalk, Rejection, Sgld, Swag, kernel
-from bnnzoo.samplers.mcmc import conjugate, gibbs, isokinetic, numpyro_kernels, nuts
+from bnnzoo.samplers.mcmc import conjugate, gibbs, isokinetic, mclmc, numpyro_kernels, nuts
+from bnnzoo.samplers.mcmc.coordinates import Coordinates
 from bnnzoo.sampling.loop import loop
 
 ONE, KEY = jnp.ones(()), jax.random.key(0)
@@ -60,12 +61,18 @@ FIELDS = {
     "penalty": f"correction 3 >= 0, <= 3; proposal auto; sampling auto; {NOISY}",
     "batched": f"correction 0; proposal random-walk; sampling replacement; {NOISY}",
     "gibbs": "blocks layer; conditionals metropolis; step_size 0.01 > 0; target_acceptance 0.35 > 0, < 1",
-    "hmc": "step_size 0.01 > 0; num_steps 32 >= 1; jitter 0.2 >= 0, < 1; target_acceptance 0.8 > 0, < 1",
+    "hmc": (
+        "step_size 0.01 > 0; num_steps 32 >= 1; jitter 0.2 >= 0, < 1; target_acceptance 0.8 > 0, < 1; "
+        "whiten_last_layer true"
+    ),
     "nuts": (
         "step_size 0.01 > 0; max_tree_depth 10 >= 1, <= 15; warmup_tree_depth 7 >= 1, <= 15; "
-        "target_acceptance 0.8 > 0, < 1"
+        "target_acceptance 0.8 > 0, < 1; whiten_last_layer true"
     ),
-    "mams": "step_size 0.01 > 0; num_steps 16 >= 1; jitter 0.2 >= 0, < 1; target_acceptance 0.9 > 0, < 1",
+    "mams": (
+        "step_size 0.01 > 0; num_steps 16 >= 1; jitter 0.2 >= 0, < 1; target_acceptance 0.9 > 0, < 1; "
+        "whiten_last_layer true"
+    ),
     "mclmc": "step_size 0.01 > 0; length 1.0 > 0; energy_variance 0.0005 > 0",
     "rejection": (
         "block 64 >= 1; max_proposals 1000000 >= 1, <= 1000000000; proposal prior; log_bound auto; "
@@ -181,7 +188,7 @@ def test_a_step_to_a_nan_gradient_is_not_taken(slope, monkeypatch):
     for last in (0.0, slope):
         slopes = iter([jnp.zeros(4), jnp.asarray([last, 1.0, 0.0, 0.0])])
         monkeypatch.setattr(
-            isokinetic, "density", lambda p, t, slopes_left=slopes: (0.0 * t[0], jnp.zeros(2), next(slopes_left))
+            mclmc, "density", lambda p, t, slopes_left=slopes: (0.0 * t[0], jnp.zeros(2), next(slopes_left))
         )
         new, stats = sampler.step(posterior, state, key=KEY)
         assert bool(stats["diverging"]) == (last != 0)
@@ -444,8 +451,8 @@ def test_a_trajectory_reports_its_step_size_without_the_jitter():
         return Inner(jnp.zeros(2), jnp.asarray(i), jax.random.key(7), Adapted(0.5 * ONE), 3.0 * ONE, *[ONE] * 4)
 
     def stepped(key: Any, i: int, **more: Any) -> Any:
-        state = numpyro_kernels.HamiltonianState(inner(i), 10)
-        return numpyro_kernels.step(Doubling(), state, key=key, **more)
+        state = numpyro_kernels.HamiltonianState(jnp.zeros(2), inner(i), 10)
+        return numpyro_kernels.step(Doubling(), Coordinates(parabolas([1.0], [0.0]), None), state, key=key, **more)
 
     for i, adapting in ((9, True), (10, False)):
         state, statistics = stepped(KEY, i)
@@ -462,9 +469,12 @@ def test_a_trajectory_reports_its_step_size_without_the_jitter():
 
 
 def test_a_kernel_of_numpyros_has_the_fields_that_were_given(monkeypatch):
-    posterior, state = parabolas([1.0, 3.0], [0.5, -1.0], power=0.5), numpyro_kernels.HamiltonianState(None, 10)
-    fixed = Hmc(step_size=0.3, num_steps=7, target_acceptance=0.6).kernel(posterior)
-    tree = Nuts(step_size=0.3, target_acceptance=0.6).kernel(posterior)
+    posterior, state = (
+        parabolas([1.0, 3.0], [0.5, -1.0], power=0.5),
+        numpyro_kernels.HamiltonianState(jnp.zeros(1), None, 10),
+    )
+    fixed = Hmc(step_size=0.3, num_steps=7, target_acceptance=0.6).kernel(Coordinates(posterior, None))
+    tree = Nuts(step_size=0.3, target_acceptance=0.6).kernel(Coordinates(posterior, None))
     for sampler_kernel in (fixed, tree):
         assert float(sampler_kernel._step_size) == pytest.approx(0.3)
         assert float(sampler_kernel._target_accept_prob) == pytest.approx(0.6)
@@ -490,9 +500,13 @@ def test_trees_are_as_deep_as_gradients_allow(monkeypatch):
         assert Nuts(max_tree_depth=10).fit_budget(posterior, thetas, float(gradients)) == depth
     assert Nuts(max_tree_depth=3).fit_budget(posterior, thetas, 1.0) == 3
     for fields, (early, late) in (({}, (7, 10)), ({"max_tree_depth": 5}, (5, 5)), ({"warmup_tree_depth": 2}, (2, 10))):
-        kernel = Nuts(**fields).kernel(parabolas([1.0], [0.0]))
+        kernel = Nuts(**fields).kernel(Coordinates(parabolas([1.0], [0.0]), None))
         assert kernel._max_tree_depth == (early, late)
-    sampler, posterior, state = Nuts(), parabolas([1.0], [0.0]), numpyro_kernels.HamiltonianState(None, 10)
+    sampler, posterior, state = (
+        Nuts(),
+        parabolas([1.0], [0.0]),
+        numpyro_kernels.HamiltonianState(jnp.zeros(1), None, 10),
+    )
     for steps, depth in ((1, 1), (3, 2), (4, 3), (7, 3), (8, 4)):
         statistics = {"n_steps": jnp.asarray(steps), "lp": ONE}
         monkeypatch.setattr(nuts.numpyro_kernels, "step", lambda *a, statistics=statistics, **k: (state, statistics))

@@ -13,6 +13,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.mcmc import numpyro_kernels
+from bnnzoo.samplers.mcmc.coordinates import WHITEN_LAST_LAYER, Coordinates
 
 
 class Hmc(numpyro_kernels.AbstractHamiltonianSampler):
@@ -30,16 +31,17 @@ class Hmc(numpyro_kernels.AbstractHamiltonianSampler):
         Number, Ge(0), Lt(1), Doc("each draw multiplies the step size by a uniform number in 1 +- jitter")
     ] = number(0.2)
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.8)
+    whiten_last_layer: Annotated[bool, Doc(WHITEN_LAST_LAYER)] = True
 
     @property
     def gradients(self) -> int:
         """Maximum number of gradients of a step: one per leapfrog step."""
         return self.num_steps
 
-    def kernel(self, posterior: AbstractPosterior) -> HMC:
+    def kernel(self, coordinates: Coordinates) -> HMC:
         """Return NumPyro's HMC kernel."""
         return HMC(
-            potential_fn=numpyro_kernels.potential(posterior),
+            potential_fn=numpyro_kernels.potential(coordinates),
             step_size=self.step_size,  # type: ignore[arg-type]
             num_steps=self.num_steps,
             trajectory_length=None,  # type: ignore[arg-type]
@@ -50,4 +52,5 @@ class Hmc(numpyro_kernels.AbstractHamiltonianSampler):
         self, posterior: AbstractPosterior, state: numpyro_kernels.HamiltonianState, *, key: PRNGKeyArray
     ) -> tuple[numpyro_kernels.HamiltonianState, Stats]:
         """Make one trajectory with a randomly changed step size, then accept or reject its end point."""
-        return numpyro_kernels.step(self.kernel(posterior), state, jitter=self.jitter, key=key)
+        coordinates = self.coordinates(posterior)
+        return numpyro_kernels.step(self.kernel(coordinates), coordinates, state, jitter=self.jitter, key=key)

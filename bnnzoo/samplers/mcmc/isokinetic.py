@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -9,7 +10,6 @@ from jaxtyping import Array, Float
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
-from bnnzoo.samplers.kernel import density
 from bnnzoo.samplers.mcmc.low_rank import LowRankMetric
 
 _B = 0.1931833275037836
@@ -20,6 +20,10 @@ B turns the direction, and A moves the position.
 _SPLITTING = ((_B, 0.5), (1 - 2 * _B, 0.5))
 GRADIENTS = len(_SPLITTING)
 """Number of gradients of a step."""
+
+
+Density = Callable[[Float[Array, " dim"]], tuple[Float[Array, ""], Float[Array, " num_data"], Float[Array, " dim"]]]
+"""A function that returns the log prior, each datum's log-likelihood, and the gradient of the log density."""
 
 
 class Point(NamedTuple):
@@ -33,22 +37,22 @@ class Point(NamedTuple):
 
 
 def integrate(
-    posterior: AbstractPosterior, point: Point, *, step_size: Float[Array, ""], metric: LowRankMetric
+    density: Density, point: Point, *, step_size: Float[Array, ""], metric: LowRankMetric
 ) -> tuple[Point, Float[Array, ""]]:
     """Make one step of the splitting. Return the end point and the gain of kinetic energy.
 
     Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549, equation 13. The direction and the step size are
-    those of z, with theta = A z and the map A of the metric.
+    those of z, with position = A z and the map A of the metric.
     """
-    theta, u, log_prior, log_likelihoods, gradient = point
+    position, u, log_prior, log_likelihoods, gradient = point
     kinetic = jnp.zeros_like(log_prior)
     for impulse, drift in _SPLITTING:
         u, gained = turn(u, metric.project(gradient), impulse * step_size)
         kinetic += gained
-        theta = theta + drift * step_size * metric.correlate(u)
-        log_prior, log_likelihoods, gradient = density(posterior, theta)
+        position = position + drift * step_size * metric.correlate(u)
+        log_prior, log_likelihoods, gradient = density(position)
     u, gained = turn(u, metric.project(gradient), _B * step_size)
-    return Point(theta, u, log_prior, log_likelihoods, gradient), kinetic + gained
+    return Point(position, u, log_prior, log_likelihoods, gradient), kinetic + gained
 
 
 def check_dim(posterior: AbstractPosterior) -> None:

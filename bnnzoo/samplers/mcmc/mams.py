@@ -15,8 +15,9 @@ from typing_extensions import Doc
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
-from bnnzoo.samplers.kernel import choose, density, metropolis, metropolis_statistics, replace, standard_normal
+from bnnzoo.samplers.kernel import choose, metropolis, metropolis_statistics, replace, standard_normal
 from bnnzoo.samplers.mcmc import isokinetic
+from bnnzoo.samplers.mcmc.coordinates import WHITEN_LAST_LAYER, Coordinates
 from bnnzoo.samplers.mcmc.isokinetic import Point
 from bnnzoo.samplers.mcmc.low_rank import LowRankMetric, share_metric
 from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
@@ -33,12 +34,14 @@ effective sample size (`benchmarks/trajectories.py`).
 
 
 class MamsState(eqx.Module):
-    """State of a chain."""
+    """State of a chain. The coordinates u of the trajectories are those of `Coordinates`."""
 
     position: Float[Array, " dim"]
     log_prior: Float[Array, ""]
+    """Log prior density plus the log Jacobian of the coordinates."""
     log_likelihoods: Float[Array, " num_data"]
     gradient: Float[Array, " dim"]
+    """Gradient of the log density of u, with respect to u."""
     step_size: Float[Array, ""]
     metric: LowRankMetric
 
@@ -72,6 +75,7 @@ class Mams(AbstractSampler[MamsState]):
         Number, Ge(0), Lt(1), Doc("each draw multiplies the step size by a uniform number in 1 +- jitter")
     ] = number(0.2)
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.9)
+    whiten_last_layer: Annotated[bool, Doc(WHITEN_LAST_LAYER)] = True
 
     @property
     def gradients(self) -> int:
@@ -98,39 +102,57 @@ class Mams(AbstractSampler[MamsState]):
         """Return the state at `theta`, with its log density and gradient."""
         del key
         step_size = jnp.asarray(self.step_size, theta.dtype)
-        return MamsState(theta, *density(posterior, theta), step_size, LowRankMetric.identity(theta, num_warmup))
+        coordinates = self._coordinates(posterior)
+        derivatives = coordinates.density(coordinates.from_theta(theta))
+        return MamsState(theta, *derivatives, step_size, LowRankMetric.identity(theta, num_warmup))
 
     def step(self, posterior: AbstractPosterior, state: MamsState, *, key: PRNGKeyArray) -> tuple[MamsState, Stats]:
         """Follow one trajectory, then accept or reject its end point."""
+        next_state, _, stats = self._move(posterior, state, key=key)
+        return next_state, stats
+
+    def _move(
+        self, posterior: AbstractPosterior, state: MamsState, *, key: PRNGKeyArray
+    ) -> tuple[MamsState, Float[Array, " dim"], Stats]:
+        """Return the state after one trajectory, its coordinates u, and the statistics."""
         direction_key, jitter_key, short_key, accept_key = jax.random.split(key, 4)
-        dtype = state.position.dtype
+        coordinates, dtype = self._coordinates(posterior), state.position.dtype
         factor = 1 + self.jitter * jax.random.uniform(jitter_key, (), dtype, -1.0, 1.0)
         factor *= jnp.where(jax.random.uniform(short_key) < _SHORT_FRACTION, _SHORT_FACTOR, 1.0).astype(dtype)
         direction = isokinetic.normalise(standard_normal(state.position, key=direction_key))
-        start = Point(state.position, direction, state.log_prior, state.log_likelihoods, state.gradient)
+        u = coordinates.from_theta(state.position)
+        start = Point(u, direction, state.log_prior, state.log_likelihoods, state.gradient)
 
         def follow(_: Any, moving: tuple[Point, Array]) -> tuple[Point, Array]:
             point, kinetic = moving
             step_size = factor * state.step_size
-            point, gained = isokinetic.integrate(posterior, point, step_size=step_size, metric=state.metric)
+            point, gained = isokinetic.integrate(coordinates.density, point, step_size=step_size, metric=state.metric)
             return point, kinetic + gained
 
         end, kinetic = jax.lax.fori_loop(0, self.num_steps, follow, (start, jnp.zeros_like(state.log_prior)))
         change = posterior.likelihood_power * jnp.sum(end.log_likelihoods - state.log_likelihoods)
         energy_error = kinetic - (end.log_prior - state.log_prior + change)
         accepted, rate, diverging = metropolis(-energy_error, key=accept_key)
-        next_point = choose(accepted, end, start)._asdict()
-        del next_point["direction"]
-        next_state = replace(state, **next_point)
+        next_u = choose(accepted, end.position, u)
+        theta, log_jacobian = coordinates.to_theta(next_u)
+        next_state = replace(
+            state,
+            # A rejected step must not change the position, not even by rounding.
+            position=jnp.where(accepted, theta, state.position),
+            log_prior=choose(accepted, end.log_prior, state.log_prior),
+            log_likelihoods=choose(accepted, end.log_likelihoods, state.log_likelihoods),
+            gradient=choose(accepted, end.gradient, state.gradient),
+        )
         stats = metropolis_statistics(posterior, next_state, accepted, rate, diverging)
-        return next_state, stats | {"energy_error": jnp.where(diverging, 0.0, energy_error)}
+        stats |= {"lp": stats["lp"] - log_jacobian, "energy_error": jnp.where(diverging, 0.0, energy_error)}
+        return next_state, next_u, stats
 
     def warmup_step(
         self, posterior: AbstractPosterior, state: MamsState, *, key: PRNGKeyArray
     ) -> tuple[MamsState, Stats]:
         """Make one step and keep its position and gradient for the metric."""
-        next_state, stats = self.step(posterior, state, key=key)
-        metric = state.metric.with_position(next_state.position, next_state.gradient)
+        next_state, u, stats = self._move(posterior, state, key=key)
+        metric = state.metric.with_position(u, next_state.gradient)
         return replace(next_state, metric=metric), stats
 
     def tune(
@@ -139,3 +161,6 @@ class Mams(AbstractSampler[MamsState]):
         """Pool metric and step size over all chains. After the last window each chain keeps its own values."""
         del posterior, key, num_steps
         return self, states if final else share_metric(states, final=False)
+
+    def _coordinates(self, posterior: AbstractPosterior) -> Coordinates:
+        return Coordinates.of(posterior, whiten_last_layer=self.whiten_last_layer)

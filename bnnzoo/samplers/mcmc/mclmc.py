@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, ClassVar
 
 import equinox as eqx
@@ -102,7 +103,7 @@ class Mclmc(AbstractSampler[MclmcState]):
         strength = jnp.sqrt(jnp.expm1(2 * eps / (self.length * dim**0.5)) / dim)
         direction = isokinetic.normalise(state.direction + strength * noise)
         start = Point(state.position, direction, state.log_prior, state.log_likelihoods, state.gradient)
-        end, kinetic = isokinetic.integrate(posterior, start, step_size=eps, metric=state.metric)
+        end, kinetic = isokinetic.integrate(partial(density, posterior), start, step_size=eps, metric=state.metric)
         change = posterior.likelihood_power * jnp.sum(end.log_likelihoods - state.log_likelihoods)
         error = kinetic - (end.log_prior - state.log_prior + change)
         # If the gradient or the direction is NaN, so is the kinetic energy, and the step is not taken.

@@ -16,7 +16,7 @@ from numpyro.infer.hmc import HMC
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
-from bnnzoo.samplers.kernel import density
+from bnnzoo.samplers.mcmc.coordinates import Coordinates
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, DIVERGING, ENERGY, LOG_DENSITY, N_STEPS, STEP_SIZE, Statistic
 
 STATISTICS = (ACCEPTANCE_RATE, LOG_DENSITY, DIVERGING, STEP_SIZE, N_STEPS, ENERGY)
@@ -25,13 +25,11 @@ STATISTICS = (ACCEPTANCE_RATE, LOG_DENSITY, DIVERGING, STEP_SIZE, N_STEPS, ENERG
 class HamiltonianState(eqx.Module):
     """State of NumPyro's kernel. The kernel adapts itself while its step counter is below `num_warmup`."""
 
+    position: Float[Array | np.ndarray, "*chains dim"]
+    """Position theta. In a state that contains all chains, the first axis is the chain."""
     inner: Any
+    """NumPyro's state, whose position is u, in the coordinates of the trajectories (`Coordinates`)."""
     num_warmup: int = eqx.field(static=True)
-
-    @property
-    def position(self) -> Float[Array | np.ndarray, "*chains dim"]:
-        """Position theta. In a state that contains all chains, the first axis is the chain."""
-        return self.inner.z
 
 
 class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
@@ -42,22 +40,28 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
     chain_state: ClassVar[tuple[str, ...]] = tuple(
         f"inner.{name}"
         for name in (
-            *("i", "z_grad", "potential_energy", "energy", "r", "trajectory_length", "num_steps"),
+            *("i", "z", "z_grad", "potential_energy", "energy", "r", "trajectory_length", "num_steps"),
             *("accept_prob", "mean_accept_prob", "diverging"),
         )
     )
     statistics: ClassVar[tuple[Statistic, ...]] = STATISTICS
 
     @abc.abstractmethod
-    def kernel(self, posterior: AbstractPosterior) -> HMC:
-        """Return NumPyro's kernel for this posterior, with the hyperparameters of this sampler."""
+    def kernel(self, coordinates: Coordinates) -> HMC:
+        """Return NumPyro's kernel for the density in these coordinates, with the hyperparameters of this sampler."""
+
+    def coordinates(self, posterior: AbstractPosterior) -> Coordinates:
+        """Return the coordinates of the trajectories."""
+        fields: Any = self  # a declaration of the field here would make it the first option of the samplers
+        return Coordinates.of(posterior, whiten_last_layer=fields.whiten_last_layer)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> HamiltonianState:
         """Return the state of NumPyro's kernel at `theta`."""
-        inner = self.kernel(posterior).init(key, num_warmup, theta, (), {})
-        return HamiltonianState(_without_weak_types(inner), num_warmup)
+        coordinates = self.coordinates(posterior)
+        inner = self.kernel(coordinates).init(key, num_warmup, coordinates.from_theta(theta), (), {})
+        return HamiltonianState(theta, _without_weak_types(inner), num_warmup)
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
         """Return an empty array, because the kernel adapts its step size and mass matrix itself."""
@@ -66,7 +70,7 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
 
 
 def step(
-    kernel: HMC, state: HamiltonianState, *, jitter: Number = 0.0, key: PRNGKeyArray
+    kernel: HMC, coordinates: Coordinates, state: HamiltonianState, *, jitter: Number = 0.0, key: PRNGKeyArray
 ) -> tuple[HamiltonianState, Stats]:
     """Make one transition with a step size that is multiplied by a random factor.
 
@@ -74,7 +78,7 @@ def step(
     step size and the reported step size do not include the factor.
     """
     # `kernel.init` sets variables that `kernel.sample` uses. To set them, it is enough to trace `kernel.init`.
-    jax.eval_shape(lambda k, z: kernel.init(k, state.num_warmup, z, (), {}), key, state.position)
+    jax.eval_shape(lambda k, z: kernel.init(k, state.num_warmup, z, (), {}), key, state.inner.z)
     adapted = state.inner.adapt_state
     key, key_jitter = jax.random.split(key)
     factor = 1 + jitter * jax.random.uniform(key_jitter, (), adapted.step_size.dtype, -1.0, 1.0)
@@ -83,8 +87,9 @@ def step(
     adapting = state.inner.i < state.num_warmup
     step_size = jnp.where(adapting, new.adapt_state.step_size, adapted.step_size)
     new = new._replace(adapt_state=new.adapt_state._replace(step_size=step_size))
+    theta, log_jacobian = coordinates.to_theta(new.z)
     stats = {
-        "lp": -new.potential_energy,
+        "lp": -new.potential_energy - log_jacobian,
         "acceptance_rate": new.accept_prob,
         "diverging": new.diverging,
         "step_size": new.adapt_state.step_size,
@@ -92,24 +97,26 @@ def step(
         "energy": new.energy,
     }
     # The key in the state is never used. It stays unchanged, so that the state does not depend on earlier keys.
-    return HamiltonianState(new._replace(rng_key=state.inner.rng_key), state.num_warmup), stats
+    inner = new._replace(rng_key=state.inner.rng_key)
+    return HamiltonianState(theta, inner, state.num_warmup), stats
 
 
-def potential(posterior: AbstractPosterior) -> Callable[[Float[Array, " dim"]], Float[Array, ""]]:
-    """Return -log p(theta | data) as a function whose value and gradient come from a single pass over the data."""
+def potential(coordinates: Coordinates) -> Callable[[Float[Array, " dim"]], Float[Array, ""]]:
+    """Return minus the log density of u. One pass over the data gives the value and the gradient."""
+    power = coordinates.posterior.likelihood_power
+
+    def value_and_gradient(u: Float[Array, " dim"]) -> tuple[Float[Array, ""], Float[Array, " dim"]]:
+        log_prior, log_likelihoods, gradient = coordinates.density(u)
+        return -(log_prior + power * jnp.sum(log_likelihoods)), -gradient
 
     @jax.custom_vjp
-    def energy(theta: Float[Array, " dim"]) -> Float[Array, ""]:
-        return -posterior.log_density(theta)
-
-    def forward(theta: Float[Array, " dim"]) -> tuple[Float[Array, ""], Float[Array, " dim"]]:
-        log_prior, log_likelihoods, gradient = density(posterior, theta)
-        return -(log_prior + posterior.likelihood_power * jnp.sum(log_likelihoods)), -gradient
+    def energy(u: Float[Array, " dim"]) -> Float[Array, ""]:
+        return value_and_gradient(u)[0]
 
     def backward(gradient: Float[Array, " dim"], change: Float[Array, ""]) -> tuple[Float[Array, " dim"]]:
         return (change * gradient,)
 
-    energy.defvjp(forward, backward)
+    energy.defvjp(value_and_gradient, backward)
     return energy
 
 

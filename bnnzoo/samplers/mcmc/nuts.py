@@ -15,6 +15,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.mcmc import numpyro_kernels
+from bnnzoo.samplers.mcmc.coordinates import WHITEN_LAST_LAYER, Coordinates
 from bnnzoo.samplers.statistics import TREE_DEPTH, Statistic
 
 _LEAST_DEPTH = 4
@@ -39,6 +40,7 @@ class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
         int, Ge(1), Le(15), Doc("maximum tree depth in warm-up, if it is smaller than max_tree_depth")
     ] = 7
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.8)
+    whiten_last_layer: Annotated[bool, Doc(WHITEN_LAST_LAYER)] = True
 
     @property
     def gradients(self) -> int:
@@ -53,10 +55,10 @@ class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
         del posterior, thetas
         return int(np.clip(np.log2(gradients + 1), _LEAST_DEPTH, self.max_tree_depth))
 
-    def kernel(self, posterior: AbstractPosterior) -> NUTS:
+    def kernel(self, coordinates: Coordinates) -> NUTS:
         """Return NumPyro's NUTS kernel."""
         return NUTS(
-            potential_fn=numpyro_kernels.potential(posterior),
+            potential_fn=numpyro_kernels.potential(coordinates),
             step_size=self.step_size,  # type: ignore[arg-type]
             max_tree_depth=(min(self.warmup_tree_depth, self.max_tree_depth), self.max_tree_depth),  # type: ignore[arg-type]
             target_accept_prob=self.target_acceptance,  # type: ignore[arg-type]
@@ -66,6 +68,7 @@ class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
         self, posterior: AbstractPosterior, state: numpyro_kernels.HamiltonianState, *, key: PRNGKeyArray
     ) -> tuple[numpyro_kernels.HamiltonianState, Stats]:
         """Make one trajectory and report its tree depth."""
-        state, stats = numpyro_kernels.step(self.kernel(posterior), state, key=key)
+        coordinates = self.coordinates(posterior)
+        state, stats = numpyro_kernels.step(self.kernel(coordinates), coordinates, state, key=key)
         depth = jnp.ceil(jnp.log2(stats["n_steps"].astype(stats["lp"].dtype) + 1))
         return state, {**stats, "tree_depth": depth}

@@ -1,0 +1,181 @@
+"""Coordinates u in which the conditional posterior of a network's last layer is about N(0, I).
+
+With Gaussian noise and a normal prior, the weights w of the last layer have the conditional posterior N(m, P^-1) given
+all other parameters. Both m and P depend on the weights of the hidden layers and on the noise scale, so the posterior
+of all parameters is a narrow curved ridge, along which chains move slowly. In the coordinates z with
+w = m + L^-T z, P = L L', the ridge is straight. A sampler draws from the density of u = (all other parameters, z):
+
+    log p(theta(u) | data) + log |det d theta / d u|,   log |det d theta / d u| = -sum_j log L_jj for each target.
+
+The map is exact for every choice of m and P, because the density contains its Jacobian. For Student's t, P has the
+expected curvature of the log density instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float, Int
+
+from bnnzoo.posterior.base import AbstractPosterior
+from bnnzoo.posterior.likelihoods import Gaussian, StudentT
+from bnnzoo.posterior.network import CountedData, NetworkPosterior
+
+_MOST_FEATURES, _MOST_ELEMENTS = 65, 2**21
+"""Largest number of features (with the constant 1), and of features times rows, for which the map is worth its cost."""
+_PRIOR_SCALE = 2.0
+"""Scale of the prior `fan-in` in P, for every prior. It only matters for directions that the data do not determine."""
+_LEAST_CURVATURE = 1e-5
+"""Smallest curvature in P, relative to the curvature of a constant feature. Single precision needs it."""
+
+
+class LastLayerCoordinates(eqx.Module):
+    """The map between the parameters theta and the coordinates u, for one posterior."""
+
+    posterior: NetworkPosterior
+    indices: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    """For each target, the indices in theta of the weights of its output, then of its bias."""
+
+    @classmethod
+    def of(cls, posterior: AbstractPosterior) -> LastLayerCoordinates | None:
+        """Return the coordinates; None if the posterior does not support them, or if they would cost too much.
+
+        The noise must be Gaussian or Student's t with one scale per target. The network must end with a linear layer
+        (`ends_with_linear_layer`) whose parameters are all sampled.
+        """
+        if not isinstance(posterior, NetworkPosterior) or not isinstance(posterior.likelihood, Gaussian | StudentT):
+            return None
+        if not getattr(posterior.network, "ends_with_linear_layer", False):
+            return None
+        name = f"layers_{len(posterior.network.layers) - 1}"
+        blocks = {block.name: block for block in posterior.layout.network.blocks}
+        weight, bias = blocks.get(f"{name}_weight"), blocks.get(f"{name}_bias")
+        if weight is None or bias is None:
+            return None
+        num_features = weight.shape[1] + 1
+        if num_features > _MOST_FEATURES or num_features * posterior.num_data > _MOST_ELEMENTS:
+            return None
+        rows = np.arange(weight.start, weight.stop).reshape(weight.shape)
+        columns = np.arange(bias.start, bias.stop)[:, None]
+        return cls(posterior, tuple(map(tuple, np.hstack([rows, columns]).tolist())))
+
+    def to_theta(self, u: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
+        """Return theta and log |det d theta / d u|."""
+        return self._to_theta(u, self._features(u))
+
+    def from_theta(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return the coordinates u of theta."""
+        factors = jax.vmap(_factor)(*self._conditionals(theta, self._features(theta)))
+        z = jnp.einsum("tji,tj->ti", factors.root, theta[self._places] - factors.mean)
+        return theta.at[self._places].set(z)
+
+    def density(
+        self, u: Float[Array, " dim"]
+    ) -> tuple[Float[Array, ""], Float[Array, " num_data"], Float[Array, " dim"]]:
+        """Return the log prior plus the log Jacobian, each datum's log-likelihood, and the gradient of their sum.
+
+        The log-likelihoods are multiplied by `likelihood_power` in the sum.
+        """
+
+        def parts(u: Float[Array, " dim"]) -> tuple[Float[Array, ""], Float[Array, " num_data"]]:
+            features = self._features(u)
+            theta, log_jacobian = self._to_theta(u, features)
+            outputs = (theta[self._places] @ features).T
+            values = self.posterior.log_likelihood_of_outputs(theta, outputs, self._rows)
+            return self.posterior.log_prior(theta) + log_jacobian, values
+
+        (log_prior, values), pull_back = jax.vjp(parts, u)
+        (gradient,) = pull_back((jnp.ones_like(log_prior), jnp.full_like(values, self.posterior.likelihood_power)))
+        return log_prior, values, gradient
+
+    @property
+    def _places(self) -> Int[np.ndarray, "target feature"]:
+        return np.asarray(self.indices)
+
+    @property
+    def _rows(self) -> Any:
+        return self.posterior.all_rows()
+
+    def _features(self, theta: Float[Array, " dim"]) -> Float[Array, "feature num_data"]:
+        """Return the inputs of the last layer, and the constant 1 as the last feature.
+
+        The rows are the last axis, because XLA multiplies such matrices faster.
+        """
+        network: Any = self.posterior.network_at(theta)
+        features = jax.vmap(network.features, out_axes=1)(self.posterior.inputs(jnp.asarray(self._rows.x)))
+        return jnp.concatenate([features, jnp.ones_like(features[:1])])
+
+    def _to_theta(
+        self, u: Float[Array, " dim"], features: Float[Array, "feature num_data"]
+    ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
+        weights, log_jacobians = jax.vmap(_unwhiten)(*self._conditionals(u, features), u[self._places])
+        return u.at[self._places].set(weights), jnp.sum(log_jacobians)
+
+    def _conditionals(
+        self, theta: Float[Array, " dim"], features: Float[Array, "feature num_data"]
+    ) -> tuple[Float[Array, "target feature feature"], Float[Array, "target feature"]]:
+        """Return P and P m of each target. They do not depend on the weights of the last layer in theta."""
+        rows, likelihood = self._rows, cast(Any, self.posterior.likelihood_at(theta))
+        y, counted = jnp.asarray(rows.y), features
+        if isinstance(rows, CountedData):
+            counted = jnp.where(jnp.asarray(rows.counts), features, 0)
+        num_features, num_targets = len(features), y.shape[1]
+        df = getattr(likelihood, "df", np.inf)
+        expected = 1.0 if df is np.inf else (df + 1) / (df + 3)
+        scale = jnp.broadcast_to(likelihood.scale, (num_targets,))
+        curvature = jnp.asarray(self.posterior.likelihood_power * expected / scale**2, theta.dtype)
+        prior = np.append(np.full(num_features - 1, (num_features - 1) / _PRIOR_SCALE**2), 1 / _PRIOR_SCALE**2)
+        products = counted @ features.T
+        diagonal = prior + _LEAST_CURVATURE * products[-1, -1] * curvature[:, None]
+        precision = curvature[:, None, None] * products + jax.vmap(jnp.diag)(diagonal)
+        return precision, curvature[:, None] * (counted @ y).T
+
+
+class _Factor(NamedTuple):
+    """A factor of P, and the mean m."""
+
+    root: Float[Array, "feature feature"]
+    """Lower triangular L with P = L L'."""
+    inverse_root: Float[Array, "feature feature"]
+    mean: Float[Array, " feature"]
+
+
+def _factor(precision: Float[Array, "feature feature"], shift: Float[Array, " feature"]) -> _Factor:
+    """Return a factor of P and the mean m = P^-1 shift."""
+    root = jnp.linalg.cholesky(precision)
+    inverse_root = solve_triangular(root, jnp.eye(len(root), dtype=root.dtype), lower=True)
+    return _Factor(root, inverse_root, (inverse_root @ shift) @ inverse_root)
+
+
+@jax.custom_vjp
+def _unwhiten(
+    precision: Float[Array, "feature feature"], shift: Float[Array, " feature"], z: Float[Array, " feature"]
+) -> tuple[Float[Array, " feature"], Float[Array, ""]]:
+    """Return w = m + L^-T z and log |det dw / dz| = -sum_j log L_jj. The derivative by hand is the faster one."""
+    return _unwhiten_forward(precision, shift, z)[0]
+
+
+def _unwhiten_forward(precision: Array, shift: Array, z: Array) -> tuple[tuple[Array, Array], tuple[_Factor, Array]]:
+    factor = _factor(precision, shift)
+    weights = factor.mean + z @ factor.inverse_root
+    return (weights, jnp.sum(jnp.log(jnp.diag(factor.inverse_root)))), (factor, z @ factor.inverse_root)
+
+
+def _unwhiten_backward(kept: tuple[_Factor, Array], gradients: tuple[Array, Array]) -> tuple[Array, Array, Array]:
+    """Return the gradients with respect to P, P m and z (Murray 2016, arXiv 1602.07527, for that of the factor L)."""
+    (root, inverse_root, mean), deviation = kept
+    weights_gradient, log_gradient = gradients
+    z_gradient = inverse_root @ weights_gradient
+    shift_gradient = z_gradient @ inverse_root
+    inner = jnp.tril(root.T @ jnp.tril(-jnp.outer(deviation, z_gradient)))
+    inner = inner - (jnp.diag(jnp.diag(inner)) + log_gradient * jnp.eye(len(root), dtype=root.dtype)) / 2
+    precision_gradient = inverse_root.T @ inner @ inverse_root - jnp.outer(shift_gradient, mean)
+    return (precision_gradient + precision_gradient.T) / 2, shift_gradient, z_gradient
+
+
+_unwhiten.defvjp(_unwhiten_forward, _unwhiten_backward)

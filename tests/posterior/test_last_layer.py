@@ -1,0 +1,107 @@
+"""Coordinates in which the last layer of a network is whitened: the map, its Jacobian, the density and its limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bnnzoo.models import Linear, Mlp
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.ard import Ard
+from bnnzoo.posterior.last_layer import LastLayerCoordinates
+from bnnzoo.posterior.likelihoods import Gaussian, Heteroscedastic, StudentT
+from bnnzoo.posterior.priors import FanIn
+
+ROWS, TARGETS = 25, 2
+
+
+def _posterior(model: Any = Mlp((4,)), likelihood: Any = None, prior: Any = FanIn(2.0), power: float = 1.0) -> Any:  # noqa: B008
+    likelihood = Gaussian().of_targets(TARGETS) if likelihood is None else likelihood
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(ROWS, 3)).astype(np.float32), rng.normal(size=(ROWS, TARGETS)).astype(np.float32)
+    network = model.build((3,), likelihood.num_outputs(TARGETS), key=jax.random.key(0))
+    return NetworkPosterior.of(network, likelihood, prior, x, y, likelihood_power=power)
+
+
+def _coordinates(posterior: Any) -> LastLayerCoordinates:
+    coordinates = LastLayerCoordinates.of(posterior)
+    assert coordinates is not None
+    return coordinates
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian().of_targets(TARGETS), StudentT().of_targets(TARGETS), Gaussian(0.3)])
+@pytest.mark.parametrize("model", [Mlp((4,)), Mlp((3, 4)), Mlp(())])
+def test_the_density_is_that_of_theta_times_the_jacobian_of_the_map(model, likelihood):
+    with jax.enable_x64(True):
+        posterior = _posterior(model, likelihood, power=0.5)
+        coordinates = _coordinates(posterior)
+        theta = posterior.sample_prior(key=jax.random.key(3))
+        u = coordinates.from_theta(theta)
+        np.testing.assert_allclose(coordinates.to_theta(u)[0], theta, atol=1e-10)
+        assert float(jnp.max(jnp.abs(u - theta))) > 0.1
+
+        def log_density(u):
+            theta, log_jacobian = coordinates.to_theta(u)
+            return posterior.log_density(theta) + log_jacobian
+
+        jacobian = jax.jacrev(lambda u: coordinates.to_theta(u)[0])(u)
+        assert float(coordinates.to_theta(u)[1]) == pytest.approx(float(jnp.linalg.slogdet(jacobian)[1]), abs=1e-9)
+        log_prior, log_likelihoods, gradient = coordinates.density(u)
+        assert float(log_prior + 0.5 * log_likelihoods.sum()) == pytest.approx(float(log_density(u)), abs=1e-8)
+        np.testing.assert_allclose(gradient, jax.grad(log_density)(u), atol=1e-8)
+        step = 1e-5 * jax.random.normal(jax.random.key(4), u.shape)
+        change = log_density(u + step) - log_density(u - step)
+        assert float(change) == pytest.approx(2 * float(gradient @ step), rel=1e-5)
+
+
+def test_with_gaussian_noise_and_this_prior_the_whitened_weights_are_standard_normal():
+    """The density of theta, as a function of the whitened weights alone, is that of N(0, I) up to a constant."""
+    with jax.enable_x64(True):
+        posterior = _posterior(prior=FanIn(2.0))
+        coordinates = _coordinates(posterior)
+        u = coordinates.from_theta(posterior.sample_prior(key=jax.random.key(1)))
+        places = np.asarray(coordinates.indices)
+        assert places.shape == (TARGETS, 5)
+        hessian = jax.hessian(lambda z: posterior.log_density(coordinates.to_theta(u.at[places].set(z))[0]))(u[places])
+        np.testing.assert_allclose(hessian.reshape(10, 10), -np.eye(10), atol=2e-3)
+        gradient = coordinates.density(u.at[places].set(0.0))[2][places]
+        np.testing.assert_allclose(gradient, 0.0, atol=2e-2)
+
+
+def test_rows_of_padding_do_not_change_the_map():
+    posterior = _posterior()
+    theta = posterior.sample_prior(key=jax.random.key(1))
+    padded = posterior.in_bucket()
+    assert len(padded.data.x) > ROWS
+    difference = _coordinates(posterior).from_theta(theta) - _coordinates(padded).from_theta(theta)
+    assert float(jnp.max(jnp.abs(difference))) < 1e-3
+
+
+def test_a_posterior_with_other_noise_or_another_end_has_no_such_coordinates():
+    assert LastLayerCoordinates.of(_posterior(likelihood=Heteroscedastic())) is None
+    assert LastLayerCoordinates.of(_posterior(Linear())) is None
+    assert LastLayerCoordinates.of(_posterior(Mlp((64,)), prior=Ard())) is not None
+    assert LastLayerCoordinates.of(_posterior(Mlp((65,)))) is None
+    network = Mlp((4,)).build((3,), TARGETS, key=jax.random.key(0))
+    data = np.zeros((ROWS, 3), np.float32), np.zeros((ROWS, TARGETS), np.float32)
+    fixed_end = NetworkPosterior.of(
+        network, Gaussian(), FanIn(), *data, sampled=lambda leaf: leaf is network.layers[0].weight
+    )
+    assert LastLayerCoordinates.of(fixed_end) is None
+    many = eqx.tree_at(
+        lambda p: p.data, _posterior(), type(_posterior().data)(*(np.zeros((500_000, k), np.float32) for k in (3, 2)))
+    )
+    assert LastLayerCoordinates.of(many) is None
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
+def test_extreme_noise_scales_give_finite_coordinates(scale):
+    coordinates = _coordinates(_posterior(likelihood=Gaussian(scale)))
+    theta = coordinates.posterior.sample_prior(key=jax.random.key(2))
+    u = coordinates.from_theta(theta)
+    assert all(bool(jnp.isfinite(part).all()) for part in (u, *coordinates.density(u)))
