@@ -26,8 +26,12 @@ from bnnzoo.posterior.base import AbstractPosterior
 from bnnzoo.posterior.likelihoods import Gaussian, StudentT
 from bnnzoo.posterior.network import CountedData, NetworkPosterior
 
-_MOST_FEATURES, _MOST_ELEMENTS = 65, 2**21
-"""Largest number of features (with the constant 1), and of features times rows, for which the map is worth its cost."""
+_MOST_FEATURES, _MOST_ELEMENTS = 32, 2**21
+"""Largest number of features (with the constant 1), and of features times rows.
+
+For larger matrices LAPACK starts several threads, which wait for each other while other chains run: a gradient with 33
+features took ten times as long as one with 31.
+"""
 _PRIOR_SCALE = 2.0
 """Scale of the prior `fan-in` in P, for every prior. It only matters for directions that the data do not determine."""
 _LEAST_CURVATURE = 1e-5

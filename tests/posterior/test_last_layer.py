@@ -85,8 +85,8 @@ def test_rows_of_padding_do_not_change_the_map():
 def test_a_posterior_with_other_noise_or_another_end_has_no_such_coordinates():
     assert LastLayerCoordinates.of(_posterior(likelihood=Heteroscedastic())) is None
     assert LastLayerCoordinates.of(_posterior(Linear())) is None
-    assert LastLayerCoordinates.of(_posterior(Mlp((64,)), prior=Ard())) is not None
-    assert LastLayerCoordinates.of(_posterior(Mlp((65,)))) is None
+    assert LastLayerCoordinates.of(_posterior(Mlp((31,)), prior=Ard())) is not None
+    assert LastLayerCoordinates.of(_posterior(Mlp((32,)))) is None
     network = Mlp((4,)).build((3,), TARGETS, key=jax.random.key(0))
     data = np.zeros((ROWS, 3), np.float32), np.zeros((ROWS, TARGETS), np.float32)
     fixed_end = NetworkPosterior.of(

@@ -98,7 +98,9 @@ def step(
     }
     # The key in the state is never used. It stays unchanged, so that the state does not depend on earlier keys.
     inner = new._replace(rng_key=state.inner.rng_key)
-    return HamiltonianState(theta, inner, state.num_warmup), stats
+    # A rejected step must not change the position, not even by rounding.
+    position = jnp.where(jnp.all(new.z == state.inner.z), state.position, theta)
+    return HamiltonianState(position, inner, state.num_warmup), stats
 
 
 def potential(coordinates: Coordinates) -> Callable[[Float[Array, " dim"]], Float[Array, ""]]:
