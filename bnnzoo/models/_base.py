@@ -155,6 +155,8 @@ class AbstractPerceptron(AbstractModel):
     activation: Annotated[Activation, Doc("activation function between the layers")] = "tanh"
 
     def __check_init__(self) -> None:
+        if isinstance(self.hidden, str) and self.hidden != "auto":
+            raise ValueError(f"hidden: must be auto, or a list of widths (got {self.hidden!r})")
         if any(width < 1 for width in self.widths):
             raise ValueError(f"hidden: every width must be >= 1 (got {self.hidden})")
 

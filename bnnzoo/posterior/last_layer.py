@@ -8,7 +8,8 @@ w = m + L^-T z, P = L L', the ridge is straight. A sampler draws from the densit
     log p(theta(u) | data) + log |det d theta / d u|,   log |det d theta / d u| = -sum_j log L_jj for each target.
 
 The map is exact for every choice of m and P, because the density contains its Jacobian. For Student's t, P has the
-expected curvature of the log density instead.
+expected curvature of the log density instead. If the network has outputs for the noise scales (`Heteroscedastic`), only
+the weights of the means are replaced by z, and the weights of the noise scales are among the other parameters.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int
 
 from bnnzoo.posterior.base import AbstractPosterior
-from bnnzoo.posterior.likelihoods import Gaussian, StudentT
+from bnnzoo.posterior.likelihoods import Gaussian, Heteroscedastic, StudentT
 from bnnzoo.posterior.network import CountedData, NetworkPosterior
 
 _MOST_FEATURES, _MOST_ELEMENTS = 32, 2**21
@@ -44,15 +45,18 @@ class LastLayerCoordinates(eqx.Module):
     posterior: NetworkPosterior
     indices: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     """For each target, the indices in theta of the weights of its output, then of its bias."""
+    noise_indices: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    """The same for the outputs of the noise scales; empty if the network has no such outputs."""
 
     @classmethod
     def of(cls, posterior: AbstractPosterior) -> LastLayerCoordinates | None:
         """Return the coordinates; None if the posterior does not support them, or if they would cost too much.
 
-        The noise must be Gaussian or Student's t with one scale per target. The network must end with a linear layer
-        (`ends_with_linear_layer`) whose parameters are all sampled.
+        The noise must be Gaussian or Student's t. The network must end with a linear layer (`ends_with_linear_layer`)
+        whose parameters are all sampled.
         """
-        if not isinstance(posterior, NetworkPosterior) or not isinstance(posterior.likelihood, Gaussian | StudentT):
+        likelihoods = Gaussian | StudentT | Heteroscedastic
+        if not isinstance(posterior, NetworkPosterior) or not isinstance(posterior.likelihood, likelihoods):
             return None
         if not getattr(posterior.network, "ends_with_linear_layer", False):
             return None
@@ -66,7 +70,9 @@ class LastLayerCoordinates(eqx.Module):
             return None
         rows = np.arange(weight.start, weight.stop).reshape(weight.shape)
         columns = np.arange(bias.start, bias.stop)[:, None]
-        return cls(posterior, tuple(map(tuple, np.hstack([rows, columns]).tolist())))
+        outputs = tuple(map(tuple, np.hstack([rows, columns]).tolist()))
+        num_means = len(outputs) // 2 if posterior.likelihood.noise_by_row else len(outputs)
+        return cls(posterior, outputs[:num_means], outputs[num_means:])
 
     def to_theta(self, u: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
         """Return theta and log |det d theta / d u|."""
@@ -89,7 +95,7 @@ class LastLayerCoordinates(eqx.Module):
         def parts(u: Float[Array, " dim"]) -> tuple[Float[Array, ""], Float[Array, " num_data"]]:
             features = self._features(u)
             theta, log_jacobian = self._to_theta(u, features)
-            outputs = (theta[self._places] @ features).T
+            outputs = (theta[np.asarray(self.indices + self.noise_indices)] @ features).T
             values = self.posterior.log_likelihood_of_outputs(theta, outputs, self._rows)
             return self.posterior.log_prior(theta) + log_jacobian, values
 
@@ -123,21 +129,39 @@ class LastLayerCoordinates(eqx.Module):
     def _conditionals(
         self, theta: Float[Array, " dim"], features: Float[Array, "feature num_data"]
     ) -> tuple[Float[Array, "target feature feature"], Float[Array, "target feature"]]:
-        """Return P and P m of each target. They do not depend on the weights of the last layer in theta."""
-        rows, likelihood = self._rows, cast(Any, self.posterior.likelihood_at(theta))
-        y, counted = jnp.asarray(rows.y), features
+        """Return P and P m of each target. They do not depend on the weights of the means in theta."""
+        rows, num_features = self._rows, len(features)
+        y, counted = jnp.asarray(rows.y).T, features
         if isinstance(rows, CountedData):
             counted = jnp.where(jnp.asarray(rows.counts), features, 0)
-        num_features, num_targets = len(features), y.shape[1]
-        df = getattr(likelihood, "df", np.inf)
-        expected = 1.0 if df is np.inf else (df + 1) / (df + 3)
-        scale = jnp.broadcast_to(likelihood.scale, (num_targets,))
-        curvature = jnp.asarray(self.posterior.likelihood_power * expected / scale**2, theta.dtype)
+        curvature = self._curvature(theta, features)
+        if self.noise_indices:
+            weighted = counted * curvature[:, None]
+            products, shift = weighted @ features.T, jnp.einsum("tfn,tn->tf", weighted, y)
+        else:  # one product of matrices for all targets
+            products, shift = curvature[..., None] * (counted @ features.T), curvature * (y @ counted.T)
         prior = np.append(np.full(num_features - 1, (num_features - 1) / _PRIOR_SCALE**2), 1 / _PRIOR_SCALE**2)
-        products = counted @ features.T
-        diagonal = prior + _LEAST_CURVATURE * products[-1, -1] * curvature[:, None]
-        precision = curvature[:, None, None] * products + jax.vmap(jnp.diag)(diagonal)
-        return precision, curvature[:, None] * (counted @ y).T
+        diagonal = prior.astype(features.dtype) + _LEAST_CURVATURE * products[:, -1, -1:]
+        return products + jax.vmap(jnp.diag)(diagonal), shift
+
+    def _curvature(
+        self, theta: Float[Array, " dim"], features: Float[Array, "feature num_data"]
+    ) -> Float[Array, "target #num_data"]:
+        """Return minus the expected second derivative of each log-likelihood with respect to the mean.
+
+        For Student's t with scale s it is (df + 1) / (df + 3) / s^2 (Lange, Little and Taylor 1989), and the variance
+        is s^2 df / (df - 2). The second axis has size 1 if all rows have the same noise.
+        """
+        likelihood = cast(Any, self.posterior.likelihood_at(theta))
+        df = getattr(likelihood, "df", "infinite")
+        factor = 1.0 if isinstance(df, str) else (df + 1) / (df + 3) * df / (df - 2)
+        if self.noise_indices:
+            raw_scales = theta[np.asarray(self.noise_indices)] @ features
+            outputs = jnp.concatenate([jnp.zeros_like(raw_scales), raw_scales]).T
+            variances = jax.vmap(lambda output: likelihood.distribution(output).variance)(outputs).T
+        else:
+            variances = likelihood.distribution(jnp.zeros(len(self.indices), theta.dtype)).variance[:, None]
+        return jnp.asarray(self.posterior.likelihood_power * factor / variances, theta.dtype)
 
 
 class _Factor(NamedTuple):

@@ -151,7 +151,9 @@ class Accepts(NamedTuple):
         try:
             return self.items.convert(item)
         except ValueError as error:
-            raise ValueError(f"each entry {str(error).split(' (got ')[0]} (got {_short_text(raw)})") from None
+            entry = f"each entry {str(error).split(' (got ')[0]}"
+            words = f"must be {' or '.join(map(str, self.choices))}, or a list in which " if self.choices else ""
+            raise ValueError(f"{words}{entry} (got {_short_text(raw)})") from None
 
     def _check_bounds(self, value: Any) -> Any:
         if isinstance(value, float) and not math.isfinite(value):

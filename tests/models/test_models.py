@@ -16,6 +16,7 @@ from bnnzoo.models import Autoregressive, Cnn, Linear, Mdn, Mlp, Resnet, network
 from bnnzoo.models.building import Architecture
 from bnnzoo.posterior.layout import network_layout
 from bnnzoo.posterior.likelihoods import Mixture
+from bnnzoo.recipe.fields import fields_of
 
 KEY = jax.random.key(0)
 
@@ -241,3 +242,14 @@ def test_the_key_decides_the_weights():
     first, other, same = (Mlp((4,)).build((2,), 1, key=jax.random.key(i)) for i in (0, 1, 0))
     assert not np.array_equal(first.layers[0].weight, other.layers[0].weight)
     np.testing.assert_array_equal(first.layers[0].weight, same.layers[0].weight)
+
+
+def test_the_only_word_for_the_widths_is_auto():
+    assert Mlp(hidden="auto").widths == (16,)
+    with pytest.raises(ValueError, match=r"hidden: must be auto, or a list of widths \(got 'foo'\)"):
+        Mlp(hidden="foo")  # type: ignore[arg-type]
+    accepts = next(field.accepts for field in fields_of(Mlp) if field.name == "hidden")
+    with pytest.raises(
+        ValueError, match=r"must be auto, or a list in which each entry must be an integer \(got 'foo'\)"
+    ):
+        accepts.convert("foo")

@@ -14,10 +14,17 @@ from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.ard import Ard
 from bnnzoo.posterior.last_layer import LastLayerCoordinates
-from bnnzoo.posterior.likelihoods import Gaussian, Heteroscedastic, StudentT
+from bnnzoo.posterior.likelihoods import Gaussian, Heteroscedastic, Mixture, StudentT
 from bnnzoo.posterior.priors import FanIn
 
 ROWS, TARGETS = 25, 2
+LIKELIHOODS = [
+    Gaussian().of_targets(TARGETS),
+    StudentT().of_targets(TARGETS),
+    Gaussian(0.3),
+    Heteroscedastic(),
+    Heteroscedastic(df=5.0),
+]
 
 
 def _posterior(model: Any = Mlp((4,)), likelihood: Any = None, prior: Any = FanIn(2.0), power: float = 1.0) -> Any:  # noqa: B008
@@ -34,7 +41,7 @@ def _coordinates(posterior: Any) -> LastLayerCoordinates:
     return coordinates
 
 
-@pytest.mark.parametrize("likelihood", [Gaussian().of_targets(TARGETS), StudentT().of_targets(TARGETS), Gaussian(0.3)])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.parametrize("model", [Mlp((4,)), Mlp((3, 4)), Mlp(())])
 def test_the_density_is_that_of_theta_times_the_jacobian_of_the_map(model, likelihood):
     with jax.enable_x64(True):
@@ -59,10 +66,11 @@ def test_the_density_is_that_of_theta_times_the_jacobian_of_the_map(model, likel
         assert float(change) == pytest.approx(2 * float(gradient @ step), rel=1e-5)
 
 
-def test_with_gaussian_noise_and_this_prior_the_whitened_weights_are_standard_normal():
+@pytest.mark.parametrize("likelihood", [Gaussian().of_targets(TARGETS), Heteroscedastic()])
+def test_with_gaussian_noise_and_this_prior_the_whitened_weights_are_standard_normal(likelihood):
     """The density of theta, as a function of the whitened weights alone, is that of N(0, I) up to a constant."""
     with jax.enable_x64(True):
-        posterior = _posterior(prior=FanIn(2.0))
+        posterior = _posterior(likelihood=likelihood, prior=FanIn(2.0))
         coordinates = _coordinates(posterior)
         u = coordinates.from_theta(posterior.sample_prior(key=jax.random.key(1)))
         places = np.asarray(coordinates.indices)
@@ -83,7 +91,7 @@ def test_rows_of_padding_do_not_change_the_map():
 
 
 def test_a_posterior_with_other_noise_or_another_end_has_no_such_coordinates():
-    assert LastLayerCoordinates.of(_posterior(likelihood=Heteroscedastic())) is None
+    assert LastLayerCoordinates.of(_posterior(likelihood=Mixture(1))) is None
     assert LastLayerCoordinates.of(_posterior(Linear())) is None
     assert LastLayerCoordinates.of(_posterior(Mlp((31,)), prior=Ard())) is not None
     assert LastLayerCoordinates.of(_posterior(Mlp((32,)))) is None

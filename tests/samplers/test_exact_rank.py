@@ -22,7 +22,7 @@ from scipy import stats
 from bnnzoo.models import Cnn, Mdn, Mlp
 from bnnzoo.posterior import Data, NetworkPosterior
 from bnnzoo.posterior.last_layer import LastLayerCoordinates
-from bnnzoo.posterior.likelihoods import Categorical, Gaussian, Mixture
+from bnnzoo.posterior.likelihoods import Categorical, Gaussian, Heteroscedastic, Mixture
 from bnnzoo.posterior.priors import Laplace, Normal
 from bnnzoo.samplers import Hmc, Mala, Mams, Penalty, RandomWalk, Sgld
 
@@ -45,8 +45,9 @@ def _posterior(model: str) -> NetworkPosterior:
     if model == "mdn":
         network = Mdn((3,), components=2).build((2,), 6, key=key)
         return NetworkPosterior.of(network, Mixture(2), Laplace(0.7), x, real)
-    network = Mlp((3,)).build((2,), 1, key=key)
-    return NetworkPosterior.of(network, Gaussian(), Normal(), x, real)
+    likelihood = Heteroscedastic() if model == "noise-by-row" else Gaussian()
+    network = Mlp((3,)).build((2,), likelihood.num_outputs(1), key=key)
+    return NetworkPosterior.of(network, likelihood, Normal(), x, real)
 
 
 def _statistics(posterior: NetworkPosterior, theta: Array) -> Array:
@@ -116,7 +117,7 @@ def _passes(posterior: Any, sampler: Any, power: float = 1.0) -> bool:
     return True
 
 
-STEPS = {"mlp": (0.1, 0.02), "mdn": (0.1, 0.02), "cnn": (0.2, 0.15)}
+STEPS = {"mlp": (0.1, 0.02), "mdn": (0.1, 0.02), "cnn": (0.2, 0.15), "noise-by-row": (0.1, 0.02)}
 """Step sizes of a random walk and of a Langevin proposal."""
 ALL = {"batch_size": 4, "num_batches": 5, "sampling": "disjoint", "preconditioner": "identity"}
 """The penalty on all data: without noise, an exact kernel."""
@@ -134,7 +135,11 @@ def _sampler(name: str, model: str) -> Any:
     }[name]
 
 
-PAIRS = [*itertools.product(STEPS, ["random-walk", "mala"]), ("mlp", "penalty"), ("mlp", "mams"), ("mlp", "hmc")]
+PAIRS = [
+    *itertools.product(["mlp", "mdn", "cnn"], ["random-walk", "mala"]),
+    ("mlp", "penalty"),
+    *itertools.product(["mlp", "noise-by-row"], ["mams", "hmc"]),
+]
 
 
 @pytest.mark.parametrize(("model", "sampler"), PAIRS)
@@ -155,12 +160,12 @@ def test_steps_without_rejection_are_detected():
     assert not _passes(_posterior("mlp"), _sampler("sgld", "mlp"))
 
 
-@pytest.mark.parametrize("sampler", ["mams", "hmc"])
-def test_a_whitened_last_layer_without_its_jacobian_is_detected(sampler, monkeypatch):
+@pytest.mark.parametrize(("model", "sampler"), [("mlp", "mams"), ("mlp", "hmc"), ("noise-by-row", "mams")])
+def test_a_whitened_last_layer_without_its_jacobian_is_detected(model, sampler, monkeypatch):
     """The positive control: the density of theta, used as if it were that of the coordinates."""
     to_theta = LastLayerCoordinates._to_theta
     wrong = lambda self, u, features: (to_theta(self, u, features)[0], jnp.zeros(()))  # noqa: E731
     monkeypatch.setattr(LastLayerCoordinates, "_to_theta", wrong)
     jax.clear_caches()  # compiled programs have the right map
-    assert not _passes(_posterior("mlp"), _sampler(sampler, "mlp"))
+    assert not _passes(_posterior(model), _sampler(sampler, model))
     jax.clear_caches()

@@ -11,8 +11,8 @@ from bnnzoo.posterior.last_layer import LastLayerCoordinates
 from bnnzoo.samplers.kernel import density
 
 WHITEN_LAST_LAYER = (
-    "move in coordinates in which the last layer given the other parameters is about N(0, I); for networks with dense "
-    "last layers and the same noise in all rows"
+    "move in coordinates in which the last layer given the other parameters is about N(0, I); for networks with a "
+    "dense last layer, and Gaussian or Student's t noise"
 )
 """Description of the samplers' field `whiten_last_layer`."""
 
