@@ -36,7 +36,7 @@ features took ten times as long as one with 31.
 _PRIOR_SCALE = 2.0
 """Scale of the prior `fan-in` in P, for every prior. It only matters for directions that the data do not determine."""
 _LEAST_CURVATURE = 1e-5
-"""Smallest curvature in P, relative to the curvature of a constant feature. Single precision needs it."""
+"""Smallest curvature in P, relative to the mean curvature of the features. Single precision needs it."""
 
 
 class LastLayerCoordinates(eqx.Module):
@@ -141,7 +141,8 @@ class LastLayerCoordinates(eqx.Module):
         else:  # one product of matrices for all targets
             products, shift = curvature[..., None] * (counted @ features.T), curvature * (y @ counted.T)
         prior = np.append(np.full(num_features - 1, (num_features - 1) / _PRIOR_SCALE**2), 1 / _PRIOR_SCALE**2)
-        diagonal = prior.astype(features.dtype) + _LEAST_CURVATURE * products[:, -1, -1:]
+        mean_curvature = jnp.trace(products, axis1=1, axis2=2)[:, None] / num_features
+        diagonal = prior.astype(features.dtype) + _LEAST_CURVATURE * mean_curvature
         return products + jax.vmap(jnp.diag)(diagonal), shift
 
     def _curvature(

@@ -41,8 +41,10 @@ def _coordinates(posterior: Any) -> LastLayerCoordinates:
     return coordinates
 
 
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
-@pytest.mark.parametrize("model", [Mlp((4,)), Mlp((3, 4)), Mlp(())])
+@pytest.mark.parametrize(
+    ("model", "likelihood"),
+    [*((Mlp((4,)), likelihood) for likelihood in LIKELIHOODS), *((Mlp(h), LIKELIHOODS[0]) for h in ((3, 4), ()))],
+)
 def test_the_density_is_that_of_theta_times_the_jacobian_of_the_map(model, likelihood):
     with jax.enable_x64(True):
         posterior = _posterior(model, likelihood, power=0.5)
@@ -107,9 +109,12 @@ def test_a_posterior_with_other_noise_or_another_end_has_no_such_coordinates():
     assert LastLayerCoordinates.of(many) is None
 
 
-@pytest.mark.parametrize("scale", [1e-4, 1e4])
-def test_extreme_noise_scales_give_finite_coordinates(scale):
-    coordinates = _coordinates(_posterior(likelihood=Gaussian(scale)))
-    theta = coordinates.posterior.sample_prior(key=jax.random.key(2))
+@pytest.mark.parametrize(("scale", "size"), [(1e-4, 1.0), (1e4, 1.0), (0.1, 1e4)])
+def test_extreme_scales_give_finite_coordinates(scale, size):
+    """Noise scales, and features of `relu` for inputs of this size."""
+    posterior = _posterior(Mlp((20,), activation="relu"), likelihood=Gaussian(scale))
+    data = posterior.data._replace(x=size * posterior.data.x)
+    coordinates = _coordinates(eqx.tree_at(lambda p: p.data, posterior, data))
+    theta = posterior.sample_prior(key=jax.random.key(2))
     u = coordinates.from_theta(theta)
     assert all(bool(jnp.isfinite(part).all()) for part in (u, *coordinates.density(u)))
