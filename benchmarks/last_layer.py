@@ -22,7 +22,7 @@ from priors import Rows, uci
 
 import bnnzoo
 
-DRAWS: dict[str, dict[str, Any]] = {"mams": {"draws": 1500}, "nuts": {"draws": 800}, "hmc": {"draws": 1500}}
+DRAWS = {"mams": 1500, "nuts": 800, "hmc": 1500}
 FIELDS: dict[str, dict[str, Any]] = {"mams": {"num_steps": 64}, "nuts": {}, "hmc": {"num_steps": 64}}
 
 
@@ -39,7 +39,7 @@ def measure(rows: Rows, sampler: str, likelihood: str, whiten: bool, seed: int) 
         chains=4,
         start_steps=3000,
         warmup=500,
-        **DRAWS[sampler],
+        draws=DRAWS[sampler],
         test_fraction=0,
         progress=False,
         seed=seed,
@@ -59,7 +59,8 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     bnnzoo.devices(2)
-    print("table | sampler | last layer | R-hat | ESS | seconds | ESS per second\n---|---|---|---|---|---|---")
+    print("table | likelihood | sampler | last layer | R-hat | ESS | seconds | ESS per second")
+    print("---|---|---|---|---|---|---|---")
     for name in arguments.names:
         rows = uci(arguments.folder / name)
         measured: dict[bool, list[tuple[float, float, float]]] = {False: [], True: []}
@@ -70,10 +71,8 @@ def main() -> None:
             rhat, ess, seconds = np.median(values, 0)
             rate = np.median([ess / seconds for _, ess, seconds in values])
             kind = "whitened" if whiten else "as it is"
-            print(
-                f"{name} | {arguments.sampler} | {kind} | {rhat:.3f} | {ess:.0f} | {seconds:.1f} | {rate:.2g}",
-                flush=True,
-            )
+            numbers = f"{rhat:.3f} | {ess:.0f} | {seconds:.1f} | {rate:.2g}"
+            print(f"{name} | {arguments.likelihood} | {arguments.sampler} | {kind} | {numbers}", flush=True)
 
 
 if __name__ == "__main__":

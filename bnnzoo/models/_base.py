@@ -121,6 +121,7 @@ class Perceptron(eqx.Module):
     """Dense layers with an activation function between them."""
 
     ends_with_linear_layer: ClassVar[bool] = True
+    """Whether the outputs are `layers[-1](features(x))`. Samplers can then whiten the last layer."""
 
     layers: tuple[eqx.nn.Linear, ...]
     activation: Callable[[Array], Array] = eqx.field(static=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -81,6 +81,31 @@ def test_with_gaussian_noise_and_this_prior_the_whitened_weights_are_standard_no
         np.testing.assert_allclose(hessian.reshape(10, 10), -np.eye(10), atol=2e-3)
         gradient = coordinates.density(u.at[places].set(0.0))[2][places]
         np.testing.assert_allclose(gradient, 0.0, atol=2e-2)
+
+
+class OwnNetwork(eqx.Module):
+    """A user's network that can have a whitened last layer."""
+
+    layers: tuple[eqx.nn.Linear, eqx.nn.Linear]
+    ends_with_linear_layer: ClassVar[bool] = True
+
+    def features(self, x: Any) -> Any:
+        return jnp.sin(self.layers[0](x))
+
+    def __call__(self, x: Any) -> Any:
+        return self.layers[1](self.features(x))
+
+
+def test_an_own_network_can_have_a_whitened_last_layer():
+    keys = jax.random.split(jax.random.key(0))
+    network = OwnNetwork((eqx.nn.Linear(3, 4, key=keys[0]), eqx.nn.Linear(4, TARGETS, key=keys[1])))
+    data = _posterior().data
+    posterior = NetworkPosterior.of(network, Gaussian(0.3), FanIn(2.0), data.x, data.y)
+    coordinates, theta = _coordinates(posterior), posterior.sample_prior(key=jax.random.key(1))
+    u = coordinates.from_theta(theta)
+    log_prior, log_likelihoods, _ = coordinates.density(u)
+    expected = posterior.log_density(theta) + coordinates.to_theta(u)[1]
+    assert float(log_prior + log_likelihoods.sum()) == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_rows_of_padding_do_not_change_the_map():
