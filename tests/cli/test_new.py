@@ -190,22 +190,38 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):
 
 # ---- docs/plugins.md, typed out ------------------------------------------------------------------
 
-FILE = re.compile(r"`(bnnzoo-[\w/.-]+)`(?: becomes|, is what)[^`]*?(?:`[^`]+`[^`]*?)*\n```\w+\n(.*?)^```", re.M | re.S)
+BLOCK = re.compile(r"((?:^[^\n]+\n)+)\n```(?:python|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+"""A paragraph, and the code block after it."""
+
+
+def files_of_the_page() -> dict[str, str]:
+    """Return the code blocks whose paragraph names a file of `bnnzoo-barker` or `bnnzoo-waves`, by file name."""
+    paths = [
+        (re.findall(r"`(bnnzoo-(?:barker|waves)/[\w/.-]+)`", before), text) for before, text in BLOCK.findall(PAGE)
+    ]
+    return {names[-1]: text for names, text in paths if names}
 
 
 def typed(folder: Path) -> list[Path]:
     """Make the packages of the page with its commands, and with the files that it shows."""
     for command in re.findall(r"^bnnzoo (new .*)$", PAGE, re.MULTILINE):
         assert cli.run([*command.split(), "--into", str(folder)]) == 0
-    files = FILE.findall(PAGE)
-    assert [Path(path).name for path, _ in files] == ["sampler.py", "model.py", "waves.yaml"]
-    for path, text in files:
+    for path, text in files_of_the_page().items():
         assert (folder / path).is_file()
         (folder / path).write_text(text)
     packages = sorted(folder.iterdir())
     for package in packages:
         installed(package)
     return packages
+
+
+def test_the_page_shows_three_files_of_its_packages(tmp_path):
+    files = files_of_the_page()
+    assert [Path(path).name for path in files] == ["sampler.py", "model.py", "waves.yaml"]
+    packages = typed(tmp_path)
+    assert [package.name for package in packages] == ["bnnzoo-barker", "bnnzoo-waves"]
+    sampler = packages[0] / "bnnzoo_barker" / "sampler.py"
+    assert "state.log_density + ratio" in sampler.read_text()  # what the slow test below reverses
 
 
 @pytest.mark.slow
