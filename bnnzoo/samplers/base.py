@@ -147,6 +147,20 @@ class AbstractSampler(eqx.Module, Generic[S]):
         del warmup
         return posterior.num_data * means.get("n_steps", float(self.gradients))
 
+    def trajectory_gradient(
+        self, posterior: AbstractPosterior, position: Float[Array, " dim"]
+    ) -> Float[Array, " dim"] | None:
+        """Return the gradient that a step follows, if it costs more than that of the log density; otherwise None.
+
+        A run with a time budget measures its time, so only the cost of the value matters.
+
+        Args:
+            posterior: the target distribution.
+            position: any position, in the coordinates of the steps.
+        """
+        del posterior, position
+        return None
+
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> Any:
         """Return the value of `budget_field` in a run with a time budget.
 

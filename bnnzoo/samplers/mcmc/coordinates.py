@@ -36,6 +36,10 @@ class Coordinates(eqx.Module):
         """Return the coordinates of theta."""
         return theta if self.last_layer is None else self.last_layer.from_theta(theta)
 
+    def gradient(self, u: Float[Array, " dim"]) -> Float[Array, " dim"] | None:
+        """Return the gradient of the log density of u; None if u = theta."""
+        return None if self.last_layer is None else self.last_layer.density(u)[2]
+
     def density(
         self, u: Float[Array, " dim"]
     ) -> tuple[Float[Array, ""], Float[Array, " num_data"], Float[Array, " dim"]]:

@@ -82,6 +82,12 @@ class Mams(AbstractSampler[MamsState]):
         """Number of gradients of a draw."""
         return isokinetic.GRADIENTS * self.num_steps
 
+    def trajectory_gradient(
+        self, posterior: AbstractPosterior, position: Float[Array, " dim"]
+    ) -> Float[Array, " dim"] | None:
+        """Return the gradient in the coordinates with a whitened last layer; None without them."""
+        return self._coordinates(posterior).gradient(position)
+
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
         """Return the number of steps of a trajectory, a power of two, for which `gradients` gradients suffice.
 

@@ -55,6 +55,12 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
         fields: Any = self  # a declaration of the field here would make it the first option of the samplers
         return Coordinates.of(posterior, whiten_last_layer=fields.whiten_last_layer)
 
+    def trajectory_gradient(
+        self, posterior: AbstractPosterior, position: Float[Array, " dim"]
+    ) -> Float[Array, " dim"] | None:
+        """Return the gradient in the coordinates with a whitened last layer; None without them."""
+        return self.coordinates(posterior).gradient(position)
+
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> HamiltonianState:

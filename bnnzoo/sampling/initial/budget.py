@@ -79,7 +79,7 @@ def plan_lengths(
     if recipe.budget is None:
         return problem
     row_seconds, start_seconds = placement.processes.broadcast_first(
-        (seconds_per_row(problem.posterior, placement, thetas), start_seconds)
+        (seconds_per_row(problem, placement, thetas), start_seconds)
     )
     budget_seconds = duration.seconds(recipe.budget)
     budget = max(budget_seconds - start_seconds, _LEAST_SHARE * budget_seconds)
@@ -226,11 +226,14 @@ def recipe_to_write(problem: Problem) -> dict[str, Any]:
     return {**{name: value for name, value in resolved.items() if name not in lengths}, "sampler": sampler}
 
 
-def seconds_per_row(
-    posterior: AbstractPosterior, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]
-) -> float:
-    """Measure the seconds per datum of the log-likelihood's gradient, for all chains together; return the median."""
-    rows = min(posterior.num_data, _PILOT_ROWS)
+def seconds_per_row(problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]) -> float:
+    """Measure the seconds per datum of the gradient that a step computes, for all chains together; return the median.
+
+    This is the gradient of the log-likelihood, unless the sampler has its own (`trajectory_gradient`).
+    """
+    sampler, posterior = problem.sampler, problem.posterior
+    own_gradient = jax.eval_shape(sampler.trajectory_gradient, posterior, jnp.asarray(thetas[0])) is not None
+    rows = posterior.num_data if own_gradient else min(posterior.num_data, _PILOT_ROWS)
 
     @eqx.filter_jit
     def gradients(posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], count: Int[Array, ""]) -> Array:
@@ -239,7 +242,9 @@ def seconds_per_row(
             batch = posterior.take(jnp.arange(rows))
 
             def follow(_: Any, moving: Array) -> Array:
-                gradient = jax.grad(lambda t: jnp.sum(posterior.log_likelihood(t, batch)))(moving)
+                gradient = sampler.trajectory_gradient(posterior, moving)
+                if gradient is None:
+                    gradient = jax.grad(lambda t: jnp.sum(posterior.log_likelihood(t, batch)))(moving)
                 # Each gradient must depend on the one before, or the compiler would compute it only once.
                 return moving + jnp.finfo(moving.dtype).tiny * gradient
 
