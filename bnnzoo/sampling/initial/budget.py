@@ -232,7 +232,7 @@ def seconds_per_row(problem: Problem, placement: Placement, thetas: Float[Array 
     This is the gradient of the log-likelihood, unless the sampler has its own (`trajectory_gradient`).
     """
     sampler, posterior = problem.sampler, problem.posterior
-    own_gradient = jax.eval_shape(sampler.trajectory_gradient, posterior, jnp.asarray(thetas[0])) is not None
+    own_gradient = eqx.filter_eval_shape(sampler.trajectory_gradient, posterior, jnp.asarray(thetas[0])) is not None
     rows = posterior.num_data if own_gradient else min(posterior.num_data, _PILOT_ROWS)
 
     @eqx.filter_jit
