@@ -23,7 +23,10 @@ from bnnzoo.sampling.initial.trained_start import MOST_STEPS
 from bnnzoo.sampling.loop.stuck_chains import STUCK_STEPS, stuck_finding
 from bnnzoo.store import schema
 
-_SUMS = (*(f"seconds_{part}" for part in schema.SECONDS), "target_evaluations", "restarted")
+_SUMS = (
+    *(f"seconds_{part}" for part in schema.SECONDS),
+    *("start_evaluations", "target_evaluations", "restarted"),
+)
 _SINGLE_RUN_ATTRIBUTES = (
     *("tuned", "inspected", "stops", "ended"),
     *("chain_weights", "chain_weights_gain", "chain_weights_error"),
@@ -56,13 +59,15 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
         raise UsageError(f"expected two or more runs to join (got {len(opened_runs)})")
     _check(opened_runs)
     trees = [run.posterior for run in opened_runs]
-    for name in {name for tree in trees for name in tree.children if name not in schema.DIMS}:
+    # The last state of the chains belongs to one run.
+    names = {name for tree in trees for name in tree.children if name != schema.FINAL_STATE}
+    for name in names - set(schema.DIMS):
         for run in opened_runs[1:]:
             _check_same_variables(name, run, opened_runs[0])
     draws = min(tree[schema.POSTERIOR].sizes[schema.DRAW] for tree in trees)
     are_draws_cut = any(tree[schema.POSTERIOR].sizes[schema.DRAW] > draws for tree in trees)
     groups = {}
-    for name in trees[0].children:
+    for name in [name for name in trees[0].children if name in names]:
         # A group is left out if `evaluate` has added it to only some of the runs, or for different draws.
         datasets = [_read(run, name) for run in opened_runs if name in run.posterior.children]
         if name in (schema.POSTERIOR, schema.SAMPLE_STATS):

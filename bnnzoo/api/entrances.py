@@ -40,7 +40,9 @@ from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling.devices import jax_settings
 from bnnzoo.sampling.devices.placement import host_devices
 from bnnzoo.sampling.devices.processes import Processes
-from bnnzoo.sampling.initial import budget, likelihood_choice
+from bnnzoo.sampling.extension import extend
+from bnnzoo.sampling.initial import budget as time_budget
+from bnnzoo.sampling.initial import likelihood_choice
 from bnnzoo.sampling.job import Stop
 from bnnzoo.sampling.launch import launch, relaunch
 
@@ -191,6 +193,8 @@ def run_recipe(
 def resume(
     path: str | Path,
     *,
+    draws: int | None = None,
+    budget: str | None = None,
     progress: bool = True,
     observer: Observer | None = None,
     stop: Stop | None = None,
@@ -199,13 +203,18 @@ def resume(
     break_lock: bool = False,
     model: eqx.Module | None = None,
 ) -> Run:
-    """Resume an unfinished run from its checkpoint.
+    """Resume an unfinished run from its checkpoint, or add draws to a finished run.
 
     The result equals the result of an uninterrupted run, bit for bit. If the run is finished, but a killed process left
     part files beside it, these files are removed, and the run is opened.
 
+    With `draws` or `budget`, the chains of a finished run continue from their last state. Its file stays until the
+    longer run replaces it. Groups that `evaluate` has added are not in the new file.
+
     Args:
         path: the NetCDF file of the run.
+        draws: for a finished run: the new number of draws per chain, with the present draws.
+        budget: for a finished run: additional time, such as "2m". The run ends earlier if the chains have converged.
         progress: show the progress, as in `sample`.
         observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
         stop: a function that is called between chunks of steps. If it returns a signal number, the run writes a
@@ -217,30 +226,43 @@ def resume(
         model: your own network, if the run has one.
 
     Raises:
-        UsageError: if there is nothing to resume, or if this machine would not produce the same draws and
-            `allow_inexact` is false.
+        UsageError: if there is nothing to resume, if draws cannot be added, or if this machine would not produce the
+            same draws and `allow_inexact` is false.
     """
     began, out = clock.run_start(), user_paths.checked_path(path)
-    if from_part is None and store.remove_leftovers(out):
+    adds_draws, own = draws is not None or budget is not None, _own(model)
+    if from_part is None and store.remove_leftovers(out) and not adds_draws:
         return open(out, model=model)
-    unfinished, saved = store.resumable(out, from_part)
-    attributes = unfinished.attributes
+    if adds_draws:
+        store.check_extensible(out)
+        unfinished, attributes = None, store.attributes_of(out)
+    else:
+        unfinished = store.resumable(out, from_part)
+        attributes = unfinished[0].attributes
     if "signature" not in attributes:
         raise UsageError(
             f"{out}: the posterior of this run was made in Python and is not stored in the file; start the run again"
         )
-    recipe = recipe_from(str(attributes["recipe"]), source=f"{unfinished.folder.name}/header.json")
+    recipe = recipe_from(str(attributes["recipe"]), source=f"{out}: recipe")
     with observer_in_python(progress=progress and observer is None) as shown, _jax_for(recipe):
-        relaunch(
-            unfinished,
-            saved,
-            allow_inexact=allow_inexact,
-            break_lock=break_lock,
-            start_time=began,
-            model=_own(model),
-            tell=_without_repeated_notes(observer or shown),
-            stop=stop,
-        )
+        if unfinished is None:
+            with Processes.current().share_first_error():
+                if Processes.current().is_first:
+                    extend(out, draws=draws, budget=budget, model=own)
+        try:
+            relaunch(
+                *(unfinished or store.resumable(out)),
+                allow_inexact=allow_inexact,
+                break_lock=break_lock,
+                start_time=began,
+                model=own,
+                tell=_without_repeated_notes(observer or shown),
+                stop=stop,
+            )
+        except UsageError:
+            if adds_draws:  # nothing was drawn, so the file remains the finished run that it was
+                store.discard(out, finished=False)
+            raise
     return open(out, model=model)
 
 
@@ -271,7 +293,7 @@ def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:
     """
     with _jax_for(recipe):
         problem = Problem.from_recipe(recipe, dataset)
-        words = budget.recipe_to_write(problem)
+        words = time_budget.recipe_to_write(problem)
         if likelihood_choice.is_likelihood_open(problem):
             del words["likelihood"]
         return to_yaml(words)

@@ -118,6 +118,14 @@ def _show_name(name: str) -> None:
 
 def resume(
     run: common.Unfinished,
+    draws: Annotated[
+        int | None,
+        common.value("--draws", "INT", "add draws to a finished run: the new number of draws per chain", min=1),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        common.value("--budget", "TIME", "add draws to a finished run until it has converged, for at most this time"),
+    ] = None,
     allow_inexact_resume: Annotated[
         bool,
         typer.Option(
@@ -145,29 +153,39 @@ def resume(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Resume an interrupted run from its last checkpoint. The draws equal those of an uninterrupted run, bit for bit.
+    """Resume an interrupted run, or add draws to a finished run. The draws equal those of one long run, bit for bit.
 
     \b
     Examples:
       bnnzoo resume run.nc
+      bnnzoo resume run.nc --budget 2m
+      bnnzoo resume run.nc --draws 4000
       bnnzoo resume run.nc --from-part 12
     """
     del debug
     from bnnzoo import store
 
-    if from_part is None and store.remove_leftovers(run):
+    adds_draws = draws is not None or budget is not None
+    removed_leftovers = from_part is None and store.remove_leftovers(run)
+    if removed_leftovers and not adds_draws:
         from bnnzoo.api import entrances
 
         if not quiet:
             typer.echo(f"bnnzoo: note: {run}: the run is finished already; leftover part files were removed", err=True)
         print_run(entrances.open(run), json=json)
         return
-    store.resumable(run, from_part)  # reports errors before JAX is imported
+    # These checks report errors before JAX is imported.
+    if adds_draws:
+        store.check_extensible(run)
+    else:
+        store.resumable(run, from_part)
     process_options = {"distributed": distributed, "coordinator": coordinator, "processes": processes, "rank": rank}
     with observer(quiet=quiet) as watch, together.join_if_requested(process_options):
         from bnnzoo.api import entrances
 
         resume_options: dict[str, Any] = {
+            "draws": draws,
+            "budget": budget,
             "allow_inexact": allow_inexact_resume,
             "from_part": from_part,
             "break_lock": break_lock,

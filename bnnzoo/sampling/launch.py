@@ -73,7 +73,7 @@ def launch(
             carry_template(problem.posterior, problem.sampler, recipe.chains, max(1, recipe.warmup))
         if processes.is_first:
             if not force:
-                store.check_room(out, _bytes(problem))
+                store.check_room(out, disk_bytes(problem))
             writer = store.Store(out)
             writer.claim(force=force, started_by=started_by)
     try:
@@ -135,12 +135,12 @@ def _begin(
     if recipe.budget:
         work.note(budget.sentence(problem))
         if check_room and writer is not None:
-            store.check_room(writer.out, _bytes(problem))
+            store.check_room(writer.out, disk_bytes(problem))
     job = Job(problem, dataclasses.replace(problem.sampler, **chosen_fields), placement, keys)
     if writer is None:
         job.follow(thetas, resume=None, stop=stop)
         return
-    attributes = provenance.attributes(problem, placement) | {"target_evaluations": work.evaluations}
+    attributes = provenance.attributes(problem, placement) | {"start_evaluations": work.evaluations}
     attributes |= {"noise_comparison": likelihood_choice.to_json(comparisons)} if comparisons else {}
     attributes |= {"model_comparison": model_comparison.to_json()} if model_comparison else {}
     attributes |= {"subspace": subspace.to_json()} if subspace else {}
@@ -246,7 +246,7 @@ def _rows(
     return row_dims(problem.train, scaler), groups
 
 
-def _bytes(problem: Problem) -> int:
+def disk_bytes(problem: Problem) -> int:
     """Estimate the size, in bytes, of all draws and kept warm-up steps; each is assumed to have 16 statistics."""
     recipe, posterior = problem.recipe, problem.posterior
     rows = recipe.draws + (recipe.warmup if recipe.keep_warmup else 0)

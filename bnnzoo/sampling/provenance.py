@@ -40,6 +40,7 @@ def attributes(problem: Problem, placement: Placement) -> Attributes:
         "precision": recipe.precision,
         "tuned": "{}",
         **{f"seconds_{part}": 0.0 for part in SECONDS},
+        "start_evaluations": 0.0,
         "target_evaluations": 0.0,
         **_problem_attributes(problem),
     }

@@ -54,7 +54,7 @@ def describe(
         stuck = find_stuck_chains(writer.values("sample_stats", "accepted") > 0, recipe.thin)
     # The finding of stuck chains comes before the sampler's findings, because `regime` contains only the first finding.
     findings = stuck_finding(stuck) + _sampler_findings(job, writer, chunk, totals, inspection)
-    start_evaluations = float(writer.run.header.attributes["target_evaluations"])
+    start_evaluations = float(writer.run.header.attributes["start_evaluations"])
     writer.update(
         {
             "regime_ok": chain_findings.regime_ok(chunk.sampler, findings),

@@ -2,6 +2,8 @@
 
 from bnnzoo.store.checkpoint import Checkpoint as Checkpoint
 from bnnzoo.store.command import Command as Command
+from bnnzoo.store.extension import check_extensible as check_extensible
+from bnnzoo.store.extension import reopen_finished as reopen_finished
 from bnnzoo.store.leftovers import remove_leftovers as remove_leftovers
 from bnnzoo.store.netcdf import add_groups as add_groups
 from bnnzoo.store.netcdf import refuse_other as refuse_other

@@ -100,6 +100,7 @@ class _RootAttributes(BaseModel):
     seconds_judging: FiniteFloat = 0.0
     seconds_writing: FiniteFloat = 0.0
     target_evaluations: FiniteFloat
+    start_evaluations: FiniteFloat = 0.0
     tuned: Json[Annotated[dict[str, Any], _Bounded]]
 
     regime: str = ""

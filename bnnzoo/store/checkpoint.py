@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from bnnzoo.errors import UsageError
 from bnnzoo.files.atomic import copy_atomically
 from bnnzoo.store import npz
+from bnnzoo.store.schema import CHECKPOINT_BYTES, FINAL_STATE
 
 NEWEST = "checkpoint.npz"
 _KEPT_NAME = re.compile(r"^checkpoint-\d{6,9}\.npz$")
@@ -67,12 +68,12 @@ def save(folder: Path, checkpoint: Checkpoint, *, run: str, keep: bool = False) 
         _keep(folder, checkpoint.num_parts)
 
 
-def load(path: Path, *, run: str) -> Checkpoint:
+def load(path: Path, *, run: str | None = None) -> Checkpoint:
     """Read a checkpoint.
 
     Args:
         path: the file.
-        run: digest of the header of the run to which the checkpoint must belong.
+        run: digest of the header of the run to which the checkpoint must belong; by default this is not checked.
 
     Raises:
         UsageError: if the checkpoint is damaged or belongs to another run.
@@ -84,9 +85,17 @@ def load(path: Path, *, run: str) -> Checkpoint:
         raise UsageError(f"{path}: damaged (it does not describe a checkpoint)") from error
     if header.sha256 != _digest(arrays):
         raise UsageError(f"{path}: damaged (its arrays were changed after they were written)")
-    if header.run != run:
+    if run is not None and header.run != run:
         raise UsageError(f"{path}: belongs to another run")
     return Checkpoint(arrays, *header[:-2])
+
+
+def as_group(folder: Path) -> dict[str, dict[str, np.ndarray]]:
+    """Return the newest checkpoint as a group of the finished file, by name; empty if there is no checkpoint."""
+    path = folder / NEWEST
+    if not path.is_file():
+        return {}
+    return {FINAL_STATE: {CHECKPOINT_BYTES: np.frombuffer(path.read_bytes(), np.uint8)}}
 
 
 def kept_checkpoints(folder: Path) -> dict[int, Path]:

@@ -34,13 +34,14 @@ _FORMAT = ("v110", "v110")
 """The file format of HDF5 1.10. It is the first with checksums for the metadata that locates the arrays."""
 
 
-def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes]) -> None:
+def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes], more_groups: Mapping[str, Group]) -> None:
     """Build the NetCDF file from the part files of a run. The memory use does not grow with the run.
 
     Args:
         run: the unfinished run.
         out: the file to write.
         attributes: a function that returns the root attributes. It is called after all arrays are written.
+        more_groups: groups to write besides those of the part files.
 
     Raises:
         UsageError: if a part file is damaged.
@@ -67,7 +68,7 @@ def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes]) -> N
                 for variable, array in values.items():
                     file.groups[name][variable][:, first[name] : last] = array
                 first[name] = last
-        for name, values in run.static().items():
+        for name, values in {**run.static(), **more_groups}.items():
             _write_static(file.create_group(name), values, run.dims)
         written_draws, expected_draws = num_draws.get(POSTERIOR, 0), run.attributes.get("draws_done")
         if expected_draws not in (None, written_draws):

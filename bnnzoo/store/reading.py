@@ -75,6 +75,12 @@ def attributes_of(path: Path) -> dict[str, Any]:
         return {str(name): _attribute(file, name) for name in file.attrs if name != attributes.DIGESTS}
 
 
+def groups_of(path: Path) -> set[str]:
+    """Return the names of the groups of a file that `check` accepts."""
+    with h5py.File(path, "r") as file:
+        return set(file)
+
+
 def identity_of(path: Path) -> str:
     """Return a digest that identifies a run; empty if the run cannot be read. `evaluate` does not change the digest."""
     try:
@@ -146,7 +152,9 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
             )
         if path.exists():
             check(path)
-            raise UsageError(f"{path}: is finished, so there is nothing to resume")
+            raise UsageError(
+                f"{path}: is finished, so there is nothing to resume; to add draws, use [[budget=2m]] or [[draws]]"
+            )
         if folder.is_dir() and not folder.is_symlink():
             remedy = command.restart_advice(folder, force=False)
             raise UsageError(f"{path}: the run stopped during its preparation, so there is nothing to resume; {remedy}")

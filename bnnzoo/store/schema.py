@@ -40,6 +40,9 @@ FIXED = "fixed_"
 LINEARISED_AT = "linearised_at_"
 """Prefix of variables of constant_data: for each chain, the parameters at which its predictions are linearised."""
 
+FINAL_STATE, CHECKPOINT_BYTES = "final_state", "checkpoint"
+"""Group of a finished run, and its variable: the bytes of the last checkpoint, from which `resume` can add draws."""
+
 KEPT_ROWS = "x_kept"
 """Variable of constant_data: the inputs at which predictions were stored, if the run stored no parameters."""
 

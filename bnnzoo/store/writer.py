@@ -191,7 +191,8 @@ class Store:
         """
         if complete or not reading.is_complete(self.out):
             attributes = {**self.run.attributes, "complete": int(complete)}
-            netcdf.build(self.run, self.out, lambda: with_digests(attributes | last()))
+            last_state = checkpoint.as_group(self.folder) if complete else {}
+            netcdf.build(self.run, self.out, lambda: with_digests(attributes | last()), last_state)
         if complete:
             run_parts.remove_files(self.folder)
         self.release()

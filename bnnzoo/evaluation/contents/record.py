@@ -76,6 +76,12 @@ class Record:
         return str((spelling() == "keywords" and attributes.get("verdict_in_python")) or attributes.get("verdict", ""))
 
     @property
+    def is_extensible(self) -> bool:
+        """Whether `resume` can add draws to the finished run: it is not yet finished, or its file has a last state."""
+        has_state = schema.FINAL_STATE in self.tree.children or self.attributes["complete"] == 0
+        return has_state and self.names_a_model
+
+    @property
     def names_a_model(self) -> bool:
         """Whether the file specifies the model; a posterior that was made in Python cannot be stored in a file."""
         return "signature" in self.tree.attrs

@@ -95,6 +95,7 @@ def of_run(predictor: Predictor, *, num_probes: int = thinning.PROBES) -> dict[s
         "draws": count,
         "draws_requested": attributes["draws_requested"],
         **({"budget": attributes["budget"]} if "budget" in attributes else {}),
+        "extensible": record.is_extensible,
         "draws_judged": thinned.record.shape[1],
         **of_quantities(
             tested_quantities, exactness=attributes["exactness"], weights=thinned.record.draw_weights, names=names

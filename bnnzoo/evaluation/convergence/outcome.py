@@ -122,11 +122,15 @@ def _how_long(diagnosis: Mapping[str, Any], mixing: Sequence[Finding]) -> str:
         return f"the chains must run longer ({setting('draws')}, {setting('warmup')})"
     factor = float(f"{max(*factors, _LEAST_FACTOR):.2g}")
     subject = f"the chains still drift ({diagnosis['drift_of']}) and" if drifts else "the chains"
-    if diagnosis.get("budget"):
-        remedy = setting("budget", duration.text(factor * duration.seconds(diagnosis["budget"])))
+    draws, seconds = math.ceil(factor * diagnosis["draws"]), duration.seconds(diagnosis.get("budget") or "1s")
+    if diagnosis.get("extensible"):
+        more = setting("budget", duration.text((factor - 1) * seconds))
+        remedy = f"continue with bnnzoo resume and {more if diagnosis.get('budget') else setting('draws', draws)}"
+    elif diagnosis.get("budget"):
+        remedy = f"use {setting('budget', duration.text(factor * seconds))}"
     else:
-        remedy = setting("draws", math.ceil(factor * diagnosis["draws"]))
-    return f"{subject} need about {factor:g} times as many draws, so use {remedy}"
+        remedy = f"use {setting('draws', draws)}"
+    return f"{subject} need about {factor:g} times as many draws, so {remedy}"
 
 
 def _factors_of_agreeing_chains(diagnosis: Mapping[str, Any], mixing: Sequence[Finding]) -> list[float]:

@@ -33,7 +33,7 @@ _START_SHARE = 0.4
 """Largest fraction of the budget for training the initial positions. Beyond it, time for draws is worth more."""
 FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
 _WARMUP_SHARE = 0.4
-_FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 1000
+_FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 2048
 """Limits of the number of warm-up steps. With long trajectories fewer steps suffice, because a step moves farther."""
 _WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 4000, 1000
 """Target number of draws, largest number of draws, and largest thinning.

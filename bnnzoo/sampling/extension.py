@@ -1,0 +1,71 @@
+"""Addition of draws to a finished run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+from bnnzoo import store
+from bnnzoo.assembly import Problem
+from bnnzoo.errors import UsageError
+from bnnzoo.models import AbstractModel
+from bnnzoo.recipe import Recipe, duration, to_yaml
+from bnnzoo.sampling.initial.budget import MOST_DRAWS
+from bnnzoo.sampling.launch import disk_bytes
+from bnnzoo.store.schema import CONSTANT_DATA, OBSERVED_DATA
+
+
+def extend(out: Path, *, draws: int | None, budget: str | None, model: AbstractModel | None) -> None:
+    """Turn a finished run into an unfinished run with more draws, which `relaunch` then continues.
+
+    Args:
+        out: the file of the finished run. It stays until the extended run replaces it.
+        draws: number of draws per chain of the extended run, the present draws included.
+        budget: additional time, until the chains have converged.
+        model: the user's own model, if it is not registered.
+
+    Raises:
+        UsageError: if the run cannot be extended, if `draws` is not larger than the present number, if `budget` is not
+            a time, if both or neither are given, or if the disk has too little space.
+    """
+    if (draws is None) == (budget is None):
+        raise UsageError(f"{out}: use [[draws]] or [[budget]] to add draws to a run, not both")
+    store.check_extensible(out)
+    tree = store.open_tree(out)
+    attributes = store.attributes_of(out)
+    constant, observed = (
+        {str(name): values.to_numpy() for name, values in tree[group].data_vars.items()}
+        if group in tree.children
+        else {}
+        for group in (CONSTANT_DATA, OBSERVED_DATA)
+    )
+    tree.close()
+    problem = Problem.restored(attributes, constant, observed, model)
+    recipe = _longer_recipe(problem.recipe, attributes, out, draws=draws, budget=budget)
+    problem = problem.with_lengths(recipe, problem.sampler)
+    if budget is None:
+        store.check_room(out, disk_bytes(problem))
+        attributes.pop("budget", None)
+    attributes |= {"recipe": to_yaml(problem.resolved_recipe()), "draws_requested": recipe.draws}
+    store.reopen_finished(out, attributes)
+
+
+def _longer_recipe(
+    recipe: Recipe, attributes: store.Attributes, out: Path, *, draws: int | None, budget: str | None
+) -> Recipe:
+    if draws is not None:
+        if draws <= recipe.draws:
+            raise UsageError(
+                f"{out}: has {recipe.draws} draws per chain, so [[draws]] must be larger (got {draws}); it is the "
+                "number of draws of the whole run"
+            )
+        return dataclasses.replace(recipe, draws=draws)
+    assert budget is not None
+    try:
+        more = duration.seconds(budget)
+    except ValueError as error:
+        raise UsageError(f"[[budget]]: {error}") from None
+    used = float(attributes["seconds_warmup"]) + float(attributes["seconds_sampling"])
+    total = f"{math.ceil(used + more)}s"
+    return dataclasses.replace(recipe, draws=recipe.draws + MOST_DRAWS, budget=total, until="converged")

@@ -1,0 +1,178 @@
+"""Draws added to a finished run are the draws of one long run, and a failed extension loses nothing."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import tiny
+import xarray as xr
+
+import bnnzoo
+from bnnzoo import cli
+from bnnzoo.api import entrances
+from bnnzoo.errors import InterruptedRunError, UsageError
+from bnnzoo.progress import Progress
+from bnnzoo.store.schema import CHECKPOINT_BYTES, FINAL_STATE
+
+pytestmark = pytest.mark.filterwarnings("ignore:regime", "ignore:the convergence")
+
+GROUPS = ("posterior", "sample_stats", "constant_data", "observed_data")
+
+
+def sampled(path: Path, sampler: str, **options: Any) -> Path:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        entrances.run_recipe(tiny.recipe(sampler, **options), out=path)
+    return path
+
+
+def assert_same_run(extended: Path, whole: Path, groups: tuple[str, ...] = GROUPS) -> None:
+    """Check that two files have the same arrays, and the same attributes except times."""
+    first, second = bnnzoo.open(extended), bnnzoo.open(whole)
+    for group in groups:
+        xr.testing.assert_identical(first.posterior[group].to_dataset(), second.posterior[group].to_dataset())
+    timed = {"digests", "verdict", "verdict_in_python"}
+    names = {name for name in first.attributes | second.attributes if not name.startswith("seconds_")} - timed
+    for name in names:
+        assert str(first.attributes[name]) == str(second.attributes[name]), name
+    for run in (first, second):
+        run.posterior.close()
+
+
+@tiny.EACH
+def test_draws_added_to_a_finished_run_are_those_of_one_long_run(sampler, tmp_path):
+    whole = sampled(tmp_path / "whole.nc", sampler, draws=30)
+    run = sampled(tmp_path / "run.nc", sampler, draws=20)
+    assert bnnzoo.resume(run, draws=30, progress=False).attributes["draws_done"] == 30
+    assert_same_run(run, whole)
+    assert not (tmp_path / "run.nc.parts").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"thin": 3},
+        {"keep_warmup": True},
+        {"precision": "float64"},
+        {"warmup": 0},
+        {"init": "map", "start_steps": 250},
+        {"chains": 1},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_a_run_with_any_setting_can_be_extended(options, tmp_path):
+    whole = sampled(tmp_path / "whole.nc", "mala", draws=12, **options)
+    run = sampled(tmp_path / "run.nc", "mala", draws=5, **options)
+    bnnzoo.resume(run, draws=12, progress=False)
+    kept = ("warmup_posterior", "warmup_sample_stats") if "keep_warmup" in options else ()
+    assert_same_run(run, whole, (*GROUPS, *kept))
+
+
+def test_a_run_can_be_extended_twice_and_in_several_part_files(tmp_path, monkeypatch):
+    whole = sampled(tmp_path / "whole.nc", "mala", draws=40)
+    run = sampled(tmp_path / "run.nc", "mala", draws=20)
+    monkeypatch.setattr("bnnzoo.store.extension._PART_BYTES", 2000)
+    for draws in (25, 40):
+        bnnzoo.resume(run, draws=draws, progress=False)
+    assert_same_run(run, whole)
+
+
+def test_more_time_ends_at_convergence_and_counts_from_the_end_of_the_run(tmp_path, capsys):
+    run = sampled(tmp_path / "run.nc", "mala", draws=20, thin=20)
+    used = sum(float(bnnzoo.open(run).attributes[f"seconds_{phase}"]) for phase in ("warmup", "sampling"))
+    assert cli.run(["resume", str(run), "--budget", "2m", "--quiet"]) == 0
+    attributes = bnnzoo.open(run).attributes
+    assert attributes["ended"] == "converged"
+    assert attributes["draws_done"] > 100
+    assert used + 120 <= float(str(attributes["budget"]).rstrip("s")) <= used + 121
+    assert "verdict           converged" in capsys.readouterr().out
+
+
+def test_groups_that_evaluate_added_are_left_out(tmp_path):
+    run = sampled(tmp_path / "run.nc", "mala", draws=20)
+    assert cli.run(["evaluate", str(run)]) == 0
+    assert "predictions" in bnnzoo.open(run).posterior.children
+    bnnzoo.resume(run, draws=25, progress=False)
+    assert "predictions" not in bnnzoo.open(run).posterior.children
+
+
+def test_an_interrupted_extension_keeps_the_finished_run_and_can_be_resumed(tmp_path):
+    whole = sampled(tmp_path / "whole.nc", "random-walk", draws=5000)
+    run = sampled(tmp_path / "run.nc", "random-walk", draws=20)
+    before, reports = run.read_bytes(), list[Progress]()
+
+    def stop() -> int:
+        return 2 if reports and reports[-1].phase == "sampling" and reports[-1].done < 5000 else 0
+
+    with pytest.raises(InterruptedRunError, match="bnnzoo resume"):
+        bnnzoo.resume(run, draws=5000, observer=reports.append, stop=stop)
+    assert run.read_bytes() == before
+    with pytest.raises(UsageError, match="is unfinished; first continue it"):
+        bnnzoo.resume(run, draws=6000, progress=False)
+    bnnzoo.resume(run, progress=False)
+    assert_same_run(run, whole)
+
+
+def test_a_refused_extension_leaves_the_finished_run_alone(tmp_path, monkeypatch):
+    run = sampled(tmp_path / "run.nc", "mala", draws=20)
+    before = run.read_bytes()
+    monkeypatch.setattr("bnnzoo.sampling.provenance.differences", lambda *_: ["jax 1 instead of 2"])
+    with pytest.raises(UsageError, match="jax 1 instead of 2"):
+        bnnzoo.resume(run, draws=30, progress=False)
+    assert run.read_bytes() == before
+    assert not (tmp_path / "run.nc.parts").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--draws", "20"], "has 20 draws per chain, so --draws must be larger (got 20)"),
+        (["--draws", "30", "--budget", "1m"], "use --draws or --budget to add draws to a run, not both"),
+        (["--budget", "soon"], "--budget: must be a time such as 90s, 5m or 2h (got 'soon')"),
+        ([], "is finished, so there is nothing to resume; to add draws, use --budget 2m or --draws"),
+    ],
+)
+def test_wrong_usage_is_one_line(arguments, message, tmp_path, capsys):
+    run = sampled(tmp_path / "run.nc", "mala", draws=20)
+    before = run.read_bytes()
+    assert cli.run(["resume", str(run), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert run.read_bytes() == before
+
+
+def test_a_merged_file_cannot_be_extended(tmp_path, capsys):
+    runs = [sampled(tmp_path / f"{seed}.nc", "mala", draws=20, seed=seed) for seed in (0, 1)]
+    merged = tmp_path / "merged.nc"
+    assert cli.run(["merge", *map(str, runs), "-o", str(merged)]) == 0
+    capsys.readouterr()
+    assert cli.run(["resume", str(merged), "--draws", "30"]) == 2
+    assert "the file has no last state of the chains; only the file of a single run has one" in capsys.readouterr().err
+
+
+def test_a_changed_last_state_is_found(tmp_path):
+    run = sampled(tmp_path / "run.nc", "mala", draws=20)
+    gc.collect()  # closes the file
+    with h5py.File(run, "r+") as file:
+        values = np.asarray(file[FINAL_STATE][CHECKPOINT_BYTES])
+        values[len(values) // 2] ^= 1
+        file[FINAL_STATE][CHECKPOINT_BYTES][:] = values
+    before = run.read_bytes()
+    with pytest.raises(UsageError, match="damaged"):
+        bnnzoo.resume(run, draws=30, progress=False)
+    assert run.read_bytes() == before
+    assert not (tmp_path / "run.nc.parts").exists()
+
+
+def test_the_verdict_names_the_command_that_adds_draws(tmp_path):
+    run = sampled(tmp_path / "run.nc", "random-walk", draws=100)
+    attributes = bnnzoo.open(run).attributes
+    assert "so continue with bnnzoo resume and --draws " in attributes["verdict"]
+    assert "so continue with bnnzoo resume and draws=" in attributes["verdict_in_python"]
