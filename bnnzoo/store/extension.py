@@ -96,7 +96,7 @@ def reopen_finished(out: Path, attributes: Attributes) -> None:
 
 def _append_draws(writer: Store, tree: xr.DataTree, prefix: str) -> None:
     names = [prefix + name for name in (POSTERIOR, SAMPLE_STATS) if prefix + name in tree.children]
-    datasets = {name: tree[name].to_dataset(inherit=False) for name in names}
+    datasets = {name: tree.children[name].to_dataset(inherit=False) for name in names}
     if not datasets:
         return
     num_draws = next(iter(datasets.values())).sizes[SAMPLED[1]]

@@ -316,7 +316,7 @@ def test_a_diagnosis_uses_some_draws_and_all_steps(monkeypatch):
         stats = {"energy": energy, "diverging": diverging, "sigma2": energy**2}
         expected = {"shape": (2, count), "attributes": about | inspected, "statistics": stats, "averaged": ["sigma2"]}
         result.record = types.SimpleNamespace(
-            **expected | {"thin": 2, "draw_weights": None, "keeps_predictions": False} | more
+            **expected | {"thin": 2, "draw_weights": None, "keeps_predictions": False, "is_extensible": True} | more
         )
         return result
 
