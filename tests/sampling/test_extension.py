@@ -161,9 +161,10 @@ def test_a_changed_last_state_is_found(tmp_path):
     run = sampled(tmp_path / "run.nc", "mala", draws=20)
     gc.collect()  # closes the file
     with h5py.File(run, "r+") as file:
-        values = np.asarray(file[FINAL_STATE][CHECKPOINT_BYTES])
+        state: Any = file[f"{FINAL_STATE}/{CHECKPOINT_BYTES}"]
+        values = np.asarray(state)
         values[len(values) // 2] ^= 1
-        file[FINAL_STATE][CHECKPOINT_BYTES][:] = values
+        state[:] = values
     before = run.read_bytes()
     with pytest.raises(UsageError, match="damaged"):
         bnnzoo.resume(run, draws=30, progress=False)
