@@ -171,7 +171,7 @@ def run_recipe(
         InterruptedRunError: if `stop` returned a signal number.
     """
     began = clock.run_start() if began is None else began
-    user_paths.refuse_input_as_output(out, [recipe.data, recipe.keep_at])
+    user_paths.refuse_input_as_output(out, [recipe.data, recipe.keep_at, recipe.init_file])
     with _jax_for(recipe):
         tell = _without_repeated_notes(observer)
         tell(Progress("start", 0, 1, note="reading data"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from bnnzoo.errors import UsageError
@@ -23,7 +24,8 @@ def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Convert Python keywords into options of the command line."""
     flat_options: dict[str, Any] = {}
     for key, value in options.items():
-        flat_options |= _flatten_part(key, value) if key in PARTS else {key: value}
+        option = {key: str(value) if isinstance(value, Path) else value}
+        flat_options |= _flatten_part(key, value) if key in PARTS else option
     return flat_options
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le, Lt
@@ -97,10 +98,10 @@ class Recipe:
     ] = None
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of all random numbers except the split")] = 0
     init: Annotated[
-        Literal["map", "prior", "given"] | None,
+        str | None,
         Doc(
-            "initial positions: trained networks (map, the default for networks), draws from the prior, or the arrays "
-            "of your own network (given, in Python)"
+            "initial positions: map (trained networks, the default for networks), prior (draws from the prior), the "
+            "file of a run such as run.nc (its last draws), or given (the arrays of your own network, in Python)"
         ),
     ] = None
     start_steps: Annotated[int, Ge(250), Doc("largest number of training steps for init map")] = 5000
@@ -139,11 +140,18 @@ class Recipe:
     """For messages, the place at which the user wrote each setting that does not belong to a part."""
 
     @property
+    def init_file(self) -> Path | None:
+        """The file of the run whose draws are the initial positions; None if they have another origin."""
+        return None if self.init is None or self.init in INITS else Path(self.init)
+
+    @property
     def trains_start(self) -> bool:
         """Whether the initial positions are trained networks."""
         return self.init in (None, "map")
 
 
+INITS = ("map", "prior", "given")
+"""Values of `init` besides the file of a run."""
 RUN_FIELDS: dict[str, Field] = {f.name: f for f in fields_of(Recipe) if f.name not in {*PARTS, "where"}}
 """The fields of a recipe that are not parts. Each is a key of a recipe file and an option of the command line."""
 

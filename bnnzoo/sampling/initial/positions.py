@@ -26,7 +26,7 @@ from bnnzoo.progress import Observer, Progress
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
 from bnnzoo.sampling.devices.placement import Placement, place_chains
 from bnnzoo.sampling.devices.processes import Processes
-from bnnzoo.sampling.initial import transport
+from bnnzoo.sampling.initial import run_start, transport
 from bnnzoo.sampling.initial.trained_start import Trained, evaluations, train
 from bnnzoo.sampling.job import Stop
 
@@ -98,6 +98,8 @@ def initial_positions(
             raise UsageError(f"init: must have shape {list(expected_shape)} (got {list(thetas.shape)})")
         return thetas
     is_trained, has_centre = problem.recipe.trains_start, problem.posterior.centre() is not None
+    if problem.recipe.init_file is not None and not has_centre:
+        return run_start.last_draws(problem, problem.recipe.init_file)
     thetas = problem.initial_positions(trained=is_trained or has_centre, key=key)
     if problem.recipe.init == "given" and problem.recipe.stochastic == "all":
         check_given(problem, thetas[0])
@@ -128,13 +130,16 @@ def train_whole_network(
 ) -> tuple[Problem, Float[np.ndarray, " dim"]]:
     """Train one network for all chains. Return the problem in which all parameters are sampled, and the trained theta.
 
-    With `init` "given", the network is not trained, and theta has the values of the user's network.
+    With `init` "given", the network is not trained, and theta has the values of the user's network. With the file of a
+    run, theta is the run's draw with the largest log density.
 
     Raises:
         UsageError: if the user's network does not fit the training rows.
         InterruptedRunError: if `work.stop` returned a signal.
     """
     whole_network = problem.with_all_sampled()
+    if problem.recipe.init_file is not None:
+        return whole_network, run_start.best_draw(whole_network, problem.recipe.init_file)
     start = whole_network.initial_positions(trained=True, key=key)
     if problem.recipe.init == "given":
         check_given(whole_network, start[0])
