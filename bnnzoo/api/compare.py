@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from bnnzoo.evaluation.evidence.estimators import BOUND, Evidence
 from bnnzoo.evaluation.formulas.metrics import Estimate, flat
 from bnnzoo.evaluation.predictions import loo, prediction_table
 from bnnzoo.evaluation.scores import evaluate
+from bnnzoo.files.html import rows_table
 
 _LOWER_IS_BETTER = ("nll_rounded", "nll", "rmse", "rmse_standardised", "crps", "crps_standardised", "brier")
 METRICS = (*_LOWER_IS_BETTER[:-1], "coverage_90", "accuracy", "brier", "ece")
@@ -88,6 +90,10 @@ class Comparison(NamedTuple):
             | {"difference": difference.estimate.value, "se": difference.estimate.se, "mcse": difference.estimate.mcse}
             for difference in self.paired
         ]
+
+    def _repr_html_(self) -> str:
+        sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.words)
+        return rows_table(self.runs) + rows_table(self.differences) + sentences
 
     @property
     def words(self) -> list[str]:

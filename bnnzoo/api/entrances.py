@@ -33,6 +33,7 @@ from bnnzoo.models.own import Own
 from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.process import clock
+from bnnzoo.process.interrupt import stop_on_interrupt
 from bnnzoo.progress import Observer, Progress, ignore
 from bnnzoo.progress_bar import observer_in_python
 from bnnzoo.recipe import Recipe, recipe_from, resolve, to_yaml
@@ -87,14 +88,21 @@ def sample(
     Returns:
         The finished run, opened from its file.
 
+    An interrupt (Ctrl-C, or the stop button of a notebook) stops the run after the current chunk of draws, with a
+    checkpoint from which `resume` continues it. A second interrupt stops at once.
+
     Warns:
         BnnzooWarning: if the run has not converged, or if its predictions contradict the data.
 
     Raises:
         UsageError: if an error can be detected before the run, for example in an option or in the data.
+        InterruptedRunError: if the run was interrupted; the message shows how to continue it.
     """
-    with observer_in_python(progress=progress and observer is None) as default_observer:
-        settings = {"force": force, "observer": observer or default_observer, "share_programs": share_programs}
+    with observer_in_python(progress=progress and observer is None) as default_observer, stop_on_interrupt() as stop:
+        settings = {
+            **{"force": force, "observer": observer or default_observer, "stop": stop},
+            "share_programs": share_programs,
+        }
         if out is not None:
             run = _sample(model, sampler, data, user_paths.checked_path(out), settings, options)
         else:
@@ -119,7 +127,7 @@ def _sample(
     arguments = {"model": model, "sampler": sampler, "data": data, **options, "out": out}
     started_by = store.Command.from_keywords(arguments)
     if isinstance(model, AbstractPosterior):
-        by_hand = {"force": settings["force"], "observer": settings["observer"], "started_by": started_by}
+        by_hand = {name: settings[name] for name in ("force", "observer", "stop")} | {"started_by": started_by}
         return _run_by_hand(model, sampler, out=out, **by_hand, **options)
     start_time, own_model = clock.run_start(), None
     if isinstance(model, eqx.Module) and registry.name_of("models", model) is None:
@@ -244,7 +252,11 @@ def resume(
             f"{out}: the posterior of this run was made in Python and is not stored in the file; start the run again"
         )
     recipe = recipe_from(str(attributes["recipe"]), source=f"{out}: recipe")
-    with observer_in_python(progress=progress and observer is None) as shown, _jax_for(recipe):
+    with (
+        observer_in_python(progress=progress and observer is None) as shown,
+        stop_on_interrupt() as interrupt,
+        _jax_for(recipe),
+    ):
         if unfinished is None:
             with Processes.current().share_first_error():
                 if Processes.current().is_first:
@@ -257,7 +269,7 @@ def resume(
                 start_time=began,
                 model=own,
                 tell=_without_repeated_notes(observer or shown),
-                stop=stop,
+                stop=stop or interrupt,
             )
         except UsageError:
             if adds_draws:  # nothing was drawn, so the file remains the finished run that it was
@@ -306,6 +318,7 @@ def _run_by_hand(
     out: Path,
     force: bool,
     observer: Observer | None,
+    stop: Stop | None,
     started_by: store.Command,
     init: Literal["map", "prior"] | Float[Array | np.ndarray, "chain dim"] = "map",
     **options: Any,
@@ -333,6 +346,7 @@ def _run_by_hand(
             started_by=started_by,
             start_time=began,
             tell=_without_repeated_notes(observer),
+            stop=stop,
         )
     return open(out, model=posterior)
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import xarray as xr
 
 from bnnzoo import store
@@ -31,6 +29,7 @@ from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.scores import count_tests, evaluate
 from bnnzoo.files import user_paths
 from bnnzoo.files.atomic import check_free, copy_atomically, write_atomically
+from bnnzoo.files.html import record_table
 from bnnzoo.finding import Finding
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior
@@ -71,12 +70,7 @@ class Run(AbstractRunPredictions):
         return f"<Run {attributes['model']} by {attributes['sampler']}: {draws}, {self.path or 'in memory'}>"
 
     def _repr_html_(self) -> str:
-        cells = (
-            f"<tr><th>{escape(key)}</th><td>{escape(_format_value(value))}</td></tr>"
-            for key, value in self.summary().items()
-            if value is not None
-        )
-        return f"<table>{''.join(cells)}</table>"
+        return record_table(self.summary())
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Copy the file of the run to `path`. If the run is only in memory, write it to `path`.
@@ -270,8 +264,8 @@ class Run(AbstractRunPredictions):
             return estimators.of_path([run.predictor for run in (self, *others)])
         return estimators.of_run(self.predictor)
 
-    def plot(self, name: str, *, others: Sequence[Run] = (), **options: Any) -> Picture:
-        """Draw one picture and return it.
+    def plot(self, name: str | None = None, *, others: Sequence[Run] = (), **options: Any) -> Picture:
+        """Draw one picture and return it; by default the first picture of the report.
 
         The names are band, density, slices, ood, calibration, pit, trace, rank, autocorrelation, steps and loss. Some
         have options: band (target=, range=, band=, truth=), slices (target=) and ood (spec=).
@@ -285,7 +279,8 @@ class Run(AbstractRunPredictions):
         """
         from bnnzoo.report import figures
 
-        return figures.picture(_predictors_by_name([self, *others]), name, **options)
+        runs = _predictors_by_name([self, *others])
+        return figures.picture(runs, figures.first_name(runs) if name is None else name, **options)
 
     def plot_to(
         self,
@@ -334,11 +329,6 @@ class Run(AbstractRunPredictions):
         text = page.page(self.predictor)
         write_atomically(out, lambda file: file.write(text.encode()))
         return out
-
-
-def _format_value(value: Any) -> str:
-    """Format a value for a table, with four significant digits for numbers."""
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
 def _predictors_by_name(runs: Sequence[Run]) -> dict[str, Predictor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -78,6 +79,19 @@ def _descent(name: str, predictor: Predictor) -> Descent:
 
 TOGETHER: dict[str, Callable[..., Picture]] = {"band": bands, "ood": ood, "loss": loss}
 """Pictures that can show several runs, by name."""
+
+
+def first_name(runs: Runs) -> str:
+    """Return the name of the first picture of the report that is available for these runs.
+
+    Raises:
+        UsageError: if no picture is available.
+    """
+    for name in TOGETHER if len(runs) > 1 else PICTURES:
+        with contextlib.suppress(UsageError):
+            picture(runs, name)
+            return name
+    raise UsageError("no picture is available for this run")
 
 
 def picture(runs: Runs, name: str, **options: Any) -> Picture:

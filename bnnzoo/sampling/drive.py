@@ -77,10 +77,9 @@ def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> N
     except InterruptedRunError as error:
         num_draws = driver.stop_early()
         name = signal.Signals(error.exit_code - 128).name
-        message = (
-            f"{name}: stopped after {num_draws} of {job.recipe.draws} draws; continue: bnnzoo resume "
-            f"{quoted(writer.out)}"
-        )
+        in_python = spelling() == "keywords"
+        command = f"bnnzoo.resume({str(writer.out)!r})" if in_python else f"bnnzoo resume {quoted(writer.out)}"
+        message = f"{name}: stopped after {num_draws} of {job.recipe.draws} draws; continue: {command}"
         raise InterruptedRunError(message, error.exit_code - 128) from None
     except BnnzooError as error:
         num_draws = driver.stop_early()

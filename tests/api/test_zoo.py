@@ -60,7 +60,7 @@ def steady(run: bnnzoo.Run) -> dict[str, Any]:
 def _check_resume(recipe: Recipe, expected_run: bnnzoo.Run, polls: tuple[int, ...], folder: Any) -> None:
     for poll in polls:
         out = folder / f"stopped-{poll}.nc"
-        with pytest.raises(InterruptedRunError, match="continue: bnnzoo resume") as caught:
+        with pytest.raises(InterruptedRunError, match=r"continue: bnnzoo\.resume\(") as caught:
             entrances.run_recipe(recipe, out=out, **tiny.stopped(poll))
         assert caught.value.exit_code == 130
         result = bnnzoo.open(out)

@@ -268,7 +268,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
     def stop() -> int:
         return signal.SIGINT if reports and reports[-1].phase == "sampling" else 0
 
-    with pytest.raises(InterruptedRunError, match="continue: bnnzoo resume"):
+    with pytest.raises(InterruptedRunError, match=r"continue: bnnzoo\.resume\("):
         entrances.run_recipe(recipe, out=tmp_path / "run.nc", observer=reports.append, stop=stop)
     notes = [p.note for p in reports if p.note.startswith("training")]
     assert notes[0] == "training the parameters that are not sampled"

@@ -370,7 +370,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
         return signal.SIGINT if seen and seen[-1].phase == "sampling" else 0
 
     recipe = resolve("mlp", "random-walk", [], _options(kind, data))
-    with pytest.raises(InterruptedRunError, match="continue: bnnzoo resume"):
+    with pytest.raises(InterruptedRunError, match=r"continue: bnnzoo\.resume\("):
         entrances.run_recipe(recipe, out=tmp_path / "run.nc", observer=seen.append, stop=stop)
     notes = [p.note for p in seen if p.phase == "note"]
     assert any("directions in the parameter space of the" in note for note in notes)

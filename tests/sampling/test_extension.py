@@ -110,7 +110,7 @@ def test_an_interrupted_extension_keeps_the_finished_run_and_can_be_resumed(tmp_
     def stop() -> int:
         return 2 if reports and reports[-1].phase == "sampling" and reports[-1].done < 5000 else 0
 
-    with pytest.raises(InterruptedRunError, match="bnnzoo resume"):
+    with pytest.raises(InterruptedRunError, match=r"continue: bnnzoo\.resume\("):
         bnnzoo.resume(run, draws=5000, observer=reports.append, stop=stop)
     assert run.read_bytes() == before
     with pytest.raises(UsageError, match="is unfinished; first continue it"):

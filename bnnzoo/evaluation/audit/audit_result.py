@@ -11,6 +11,7 @@ import numpy as np
 from bnnzoo.evaluation.audit import bias, drift
 from bnnzoo.evaluation.audit.bias import Biases
 from bnnzoo.evaluation.audit.estimands import PREDICTIONS
+from bnnzoo.files.html import record_table
 from bnnzoo.finding import spell_settings, spelling
 
 LEVEL = 1e-3
@@ -96,6 +97,9 @@ class Audit:
     seconds: float
     tolerance: float = TOLERANCE
     level: float = LEVEL
+
+    def _repr_html_(self) -> str:
+        return record_table({"verdict": self.verdict, **asdict(self)})
 
     @property
     def passed(self) -> bool:

@@ -1,0 +1,43 @@
+"""An interrupt (Ctrl-C, or the stop button of a notebook) ends a run in Python with a checkpoint."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[Callable[[], int] | None]:
+    """Within the context, the first SIGINT only sets a flag, and a second SIGINT raises KeyboardInterrupt.
+
+    Yields:
+        a function that returns the number of the received signal, or 0. None if something else handles SIGINT, or if
+        this is not the main thread, in which Python does not allow to handle signals.
+
+    Raises:
+        KeyboardInterrupt: at the end of the context, if the flag was set but the block came to its end.
+    """
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if not is_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield None
+        return
+    received = 0
+
+    def receive(number: int, frame: Any) -> None:
+        nonlocal received
+        if received:
+            signal.default_int_handler(number, frame)
+        received = number
+        print("bnnzoo: stopping after the current chunk of draws; a second interrupt stops at once", file=sys.stderr)
+
+    signal.signal(signal.SIGINT, receive)
+    try:
+        yield lambda: received
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if received:
+        raise KeyboardInterrupt
