@@ -46,8 +46,8 @@ _STEP_SECONDS = 2e-5
 _OVERHEAD = 1.5
 """Assumed time of a step, relative to the time of its gradients."""
 _PILOT_SECONDS, _PILOT_ROWS = 0.2, 4096
-_CALL_SECONDS, _MOST_GRADIENTS_PER_CALL = 0.02, 16
-"""Target duration of a call of the trial's program, in seconds, and largest number of gradients per call.
+_CALL_SECONDS, _MOST_GRADIENTS_PER_CALL = 0.02, 512
+"""Smallest duration of a call of the trial's program, in seconds, and largest number of gradients per call.
 
 A chain computes many gradients per call of its program, so the time of the call itself must not count."""
 OVERHEAD_TRACES = 80.0
@@ -260,7 +260,9 @@ def seconds_per_row(problem: Problem, placement: Placement, thetas: Float[Array 
         return time.perf_counter() - start_time
 
     seconds_of(0)  # compiles
-    per_call = int(np.clip(_CALL_SECONDS / seconds_of(1), 1, _MOST_GRADIENTS_PER_CALL))
+    per_call = 1
+    while per_call < _MOST_GRADIENTS_PER_CALL and seconds_of(per_call) < _CALL_SECONDS:
+        per_call *= 2
     durations: list[float] = []
     while len(durations) < 3 or (sum(durations) < _PILOT_SECONDS and len(durations) < 100):
         durations.append(seconds_of(per_call))
