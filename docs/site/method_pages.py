@@ -71,6 +71,12 @@ RESULTS = (
 """Tables of results, written by scripts, whose rows are repeated on the page of a sampler."""
 
 
+_PICTURE = (
+    "The function of a small network on the data set `tutorial-sine`, in 15 seconds with default settings, beside a "
+    "long run of `nuts`. `python docs/figures/methods.py docs/images` makes this picture."
+)
+
+
 class Table(NamedTuple):
     """A Markdown table."""
 
@@ -197,6 +203,8 @@ def page(kind: str, name: str) -> str:
         lines += [""]
     if entry.exactness:
         lines += [f"*{entry.exactness}*: {EXACTNESS[entry.exactness]}", ""]
+    if kind == "samplers" and (DOCS / "images" / f"method-{name}.png").is_file():
+        lines += [f"![Function draws of {name} and of a long NUTS run](/images/method-{name}.png)", "", _PICTURE, ""]
     lines += ["## Description", "", description(part), ""]
     fields = fields_of(part)
     lines += ["## Options", ""]
