@@ -227,3 +227,19 @@ def test_an_open_likelihood_is_not_shown_as_requested():
     for options, expected in ({}, False), ({"likelihood": "gaussian"}, True):
         of = problem(0.3, **options)
         assert ("likelihood:" in entrances.resolved_recipe(of.recipe, of.train)) == expected
+
+
+@pytest.mark.parametrize(("equal", "is_compared"), [(0.2, True), (0.3, False)])
+def test_likelihoods_are_not_compared_if_many_targets_are_equal(equal, is_compared):
+    """A noise level per row would shrink towards 0 at the rows with the common target."""
+    targets = np.where(np.arange(300)[:, None] < 300 * equal, np.float32(0.5), X + 0.3 * ERRORS)
+    data = from_arrays(X, targets, task="regression", name="houses")
+    of = Problem.from_recipe(resolve("linear", "mala", options=SHORT | {"test_fraction": 0}, in_memory=True), data)
+    if is_compared:
+        assert likelihood_choice._describe_equal_targets(of) == ""
+        return
+    result, notes, spent = choose_likelihood(of)
+    assert (result, spent.evaluations) == ("gaussian", 0)
+    assert notes[0].startswith(f"selected noise model: one noise level for all rows, because {equal:.0%} of the rows")
+    assert "have the target 0.5, which a continuous" in notes[0]
+    assert 'use likelihood="poisson" or negative-binomial' in notes[0]

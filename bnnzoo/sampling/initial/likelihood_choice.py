@@ -24,6 +24,12 @@ from bnnzoo.sampling.initial import held_out, positions
 NOISE_BY_ROW = "heteroscedastic"
 _DF = 4.0
 """Degrees of freedom of the candidates with Student's t, equal to the default of the likelihood `student-t`."""
+_MOST_EQUAL = 0.25
+"""Largest fraction of rows with the same target for which likelihoods are compared.
+
+With more equal targets, the density of a noise level per row, or of Student's t, can grow without limit: the noise
+scale of these rows shrinks towards 0. A low loss then says nothing, and the chains get stuck where the scale is
+tiny."""
 _LEAST_GAIN = 0.01
 """Smallest gain, in nats per held-out row, for which the second of two likelihoods is selected."""
 _LEVEL = 0.005
@@ -154,6 +160,9 @@ def select_likelihood(
     Student's t, both with the noise levels that the first comparison selected. All likelihoods are tested on the same
     held-out rows, so that a difference is not due to the rows.
 
+    Nothing is compared, and all rows have one level of normal noise, if more than a quarter of the rows have the same
+    target.
+
     Returns:
         the problem with the selected likelihood, and the comparisons that were made.
 
@@ -164,6 +173,10 @@ def select_likelihood(
         return problem, ()
     by_row = _with_likelihood(problem, NOISE_BY_ROW)
     if by_row is None:  # the sampler supports only one noise level
+        return problem, ()
+
+    if equal := _describe_equal_targets(problem):
+        work.note(spell_settings(equal, spelling()))
         return problem, ()
 
     def losses_of(candidate: Problem) -> np.ndarray:
@@ -187,6 +200,21 @@ def select_likelihood(
     tails = Comparison(normal_losses, losses_of(heavy), TAILS)
     work.note(tails.sentence)
     return heavy if tails.prefers_second else normal, (levels, tails)
+
+
+def _describe_equal_targets(problem: Problem) -> str:
+    """Return the note that too many targets are equal for a comparison; "" if they are not."""
+    targets = problem.train.y if problem.train is not None else np.zeros((0, 0))
+    for column in targets.T if targets.ndim == 2 else ():
+        values, counts = np.unique(column, return_counts=True)
+        share = counts.max() / len(column)
+        if share > _MOST_EQUAL:
+            return (
+                f"selected noise model: one noise level for all rows, because {share:.0%} of the rows have the target "
+                f"{values[counts.argmax()]:.4g}, which a continuous distribution does not describe; for counts, use "
+                "[[likelihood=poisson]] or negative-binomial; for codes of classes, use [[task=classification]]"
+            )
+    return ""
 
 
 def _with_likelihood(problem: Problem, name: str, **fields: Any) -> Problem | None:
