@@ -79,10 +79,14 @@ def test_every_kind_works_at_once(tmp_path, capsys):
     result = python(packages, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
     assert result.returncode == 0, result.stdout + result.stderr
 
-    listed = python(packages, "-m", "bnnzoo", "list")
+    listed = python(packages, "-m", "bnnzoo", "list").stdout
+    configs = python(packages, "-m", "bnnzoo", "list", "configs").stdout
     for kind, name in NAMES.items():
-        assert re.search(rf"^{kind} +{name.lower()} ", listed.stdout, re.MULTILINE)
-        assert re.search(rf"^config +{name.lower()} ", listed.stdout, re.MULTILINE)
+        section = listed.partition(f"{kind}s:\n")[2].partition("\n\n")[0]
+        for text in (section, configs):
+            assert re.search(
+                rf"^ *{name.lower()} +(exact +)?bnnzoo-{name.lower().replace('_', '-')} ", text, re.MULTILINE
+            ), kind
     process = python(packages, "-m", "bnnzoo", "show", "--config", "class")
     assert re.search("name: .*:class", process.stdout), process.stderr
 
