@@ -242,7 +242,6 @@ def resume(
     if from_part is None and store.remove_leftovers(out) and not adds_draws:
         return open(out, model=model)
     if adds_draws:
-        store.check_extensible(out)
         unfinished, attributes = None, store.attributes_of(out)
     else:
         unfinished = store.resumable(out, from_part)
@@ -258,6 +257,7 @@ def resume(
         _jax_for(recipe),
     ):
         if unfinished is None:
+            # Only the first process checks the file, because the part files that `extend` writes would fail the check.
             with Processes.current().share_first_error():
                 if Processes.current().is_first:
                     extend(out, draws=draws, budget=budget, model=own)
@@ -272,7 +272,8 @@ def resume(
                 stop=stop or interrupt,
             )
         except UsageError:
-            if adds_draws:  # nothing was drawn, so the file remains the finished run that it was
+            # Nothing was drawn, so the file remains the finished run that it was.
+            if adds_draws and Processes.current().is_first:
                 store.discard(out, finished=False)
             raise
     return open(out, model=model)

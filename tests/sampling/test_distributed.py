@@ -314,6 +314,20 @@ def test_two_processes_resume_a_run_of_one(dies, tmp_path):
 
 
 @pytest.mark.slow
+def test_two_processes_add_draws_to_a_finished_run(tmp_path):
+    out, reference = tmp_path / "run.nc", tmp_path / "whole.nc"
+    arguments = ("sample", "mlp", "penalty", "--warmup", "60", *SHORT)
+    for words in ([*arguments, "--draws", "20", "-o", str(out)], ["resume", str(out), "--draws", "50", "--quiet"]):
+        outcomes = ended(begun(words))
+        assert [code for code, _, _ in outcomes] == [0, 0], outcomes
+    alone(*arguments, "--draws", "50", "-o", str(reference))
+    assert_same(reference, out)
+    outcomes = ended(begun(["resume", str(out), "--draws", "50", "--quiet"]))
+    assert [code for code, _, _ in outcomes] == [2, 2], outcomes
+    assert "so --draws must be larger (got 50)" in outcomes[0][2]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [0, 1])
 def test_a_signal_to_one_stops_all(arguments, tmp_path):
     out = tmp_path / "run.nc"
