@@ -157,9 +157,9 @@ def doubts_of_dates(cells: Sequence[Cells]) -> list[str]:
     """Return doubts about placeholder dates, and about whole numbers such as 20240317 that are probably dates."""
     doubts = []
     for column in cells:
-        present = np.unique(column.numbers[~column.is_missing])
+        present = column.numbers[~column.is_missing]
         if column.kind == "date":
-            for day in sentinel_days(present):
+            for day in sentinel_days(np.unique(present)):
                 date = np.datetime64(int(day), "D")
                 code = setting("missing_code", f"{column.name}={date}")
                 doubts.append(
@@ -168,7 +168,7 @@ def doubts_of_dates(cells: Sequence[Cells]) -> list[str]:
                 )
         elif column.kind == "number" and _are_written_dates(present):
             doubts.append(
-                f"column {column.name}: whole numbers such as {present[0]:.0f} look like dates but are read as "
+                f"column {column.name}: whole numbers such as {present.min():.0f} look like dates but are read as "
                 "numbers; write dates as YYYY-MM-DD"
             )
     return doubts
@@ -189,12 +189,14 @@ def sentinel_days(distinct: Float[np.ndarray, " distinct"]) -> list[float]:
     return [float(day) for day in whole_days if day in days and max(others[0] - day, day - others[-1]) > span]
 
 
-def _are_written_dates(numbers: Float[np.ndarray, " distinct"]) -> bool:
-    """Whether there are at least two numbers, and all of them are possible dates in the form YYYYMMDD."""
-    if numbers.size < _FEWEST_VALUES or numbers[0] < 19000101 or numbers[-1] > 21001231:
+def _are_written_dates(numbers: Float[np.ndarray, " row"]) -> bool:
+    """Whether there are at least two different numbers, and all of them are possible dates in the form YYYYMMDD."""
+    # The range is tested first, which avoids sorting most columns.
+    if not numbers.size or numbers.min() < 19000101 or numbers.max() > 21001231:
         return False
-    if not np.array_equal(numbers, np.floor(numbers)):
+    distinct = np.unique(numbers)
+    if distinct.size < _FEWEST_VALUES or not np.array_equal(distinct, np.floor(distinct)):
         return False
-    integers = numbers.astype(int)
+    integers = distinct.astype(int)
     month, day = integers // 100 % 100, integers % 100
     return bool(np.all((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)))
