@@ -20,6 +20,7 @@ import xarray as xr
 
 from bnnzoo import cli, store
 from bnnzoo.api import entrances
+from bnnzoo.store.schema import FINAL_STATE
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 DRAWS = 400
@@ -71,7 +72,9 @@ def limited(limit: int, arguments: list[str], folder: Path) -> tuple[int, str, s
 
 def draws(path: Path) -> dict[str, np.ndarray]:
     with xr.open_datatree(path, engine="h5netcdf") as tree:
-        return {f"{group}/{n}": v.values for group in tree.children for n, v in tree[group].data_vars.items()}
+        # The last state contains times.
+        groups = [group for group in tree.children if group != FINAL_STATE]
+        return {f"{group}/{n}": v.values for group in groups for n, v in tree[group].data_vars.items()}
 
 
 @pytest.fixture(scope="module")
