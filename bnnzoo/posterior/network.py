@@ -173,7 +173,12 @@ class NetworkPosterior(AbstractPosterior):
 
     def outputs(self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]) -> Float[Array, "batch output"]:
         """Return the network's outputs for a batch of inputs. The log of an exposure is added to the log rates."""
-        return self.with_exposure(jax.vmap(self.network_at(theta))(self.inputs(x)), x)
+        network, inputs = self.network_at(theta), self.inputs(x)
+        if hasattr(network, "outputs_of_rows"):
+            outputs = network.outputs_of_rows(inputs).T
+        else:
+            outputs = jax.vmap(network)(inputs)
+        return self.with_exposure(outputs, x)
 
     def with_exposure(
         self, outputs: Float[Array, "batch output"], x: Shaped[Array, "batch ..."]
