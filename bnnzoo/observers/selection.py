@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from bnnzoo.errors import BnnzooError, NotFoundError, UsageError
 from bnnzoo.observers.base import AbstractObserver
@@ -14,15 +15,18 @@ LogTo = str | AbstractObserver | Sequence[str | AbstractObserver] | None
 """Value of `log_to`: text such as `jsonl:log.jsonl`, an observer, a list of these, or None."""
 
 
-def select_observers(log_to: LogTo) -> Broadcast:
+def select_observers(log_to: Any) -> Broadcast:
     """Return the observers of a run. They are made before the run starts, so that errors are found early.
+
+    Args:
+        log_to: the user's value, which should be a `LogTo`.
 
     Raises:
         NotFoundError: if there is no observer with a given name.
         UsageError: if an observer cannot be used, for example because its library is not installed.
     """
     observers: list[tuple[str, AbstractObserver]] = []
-    for value in [log_to] if isinstance(log_to, str | AbstractObserver) else log_to or ():
+    for value in log_to if isinstance(log_to, list | tuple) else [] if log_to is None else [log_to]:
         if not isinstance(value, str | AbstractObserver):
             raise UsageError(
                 "[[log_to]]: must be text such as jsonl:log.jsonl, an object of a subclass of "

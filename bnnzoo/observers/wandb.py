@@ -16,6 +16,7 @@ class Wandb(AbstractObserver):
     def __init__(self, argument: str):
         self._entity, _, self._project = argument.rpartition("/")
         self._library = require_library("wandb", "wandb")
+        self._library.login()  # asks for a missing key, or raises an error; nothing is needed with WANDB_MODE=offline
         self._run: Any = None
 
     def observe(self, report: Report) -> None:
