@@ -12,6 +12,7 @@ from bnnzoo.errors import BnnzooWarning as BnnzooWarning
 from bnnzoo.errors import UsageError as UsageError
 from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution as PredictiveDistribution
 from bnnzoo.models import AbstractModel as AbstractModel
+from bnnzoo.observers import AbstractObserver as AbstractObserver
 from bnnzoo.plugins.hookspecs import Entry as Entry
 from bnnzoo.plugins.hookspecs import hookimpl as hookimpl
 from bnnzoo.posterior import AbstractPosterior as AbstractPosterior

@@ -30,6 +30,7 @@ from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.files import user_paths
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import Own
+from bnnzoo.observers.selection import LogTo, select_observers
 from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.process import clock
@@ -61,6 +62,7 @@ def sample(
     force: bool = False,
     progress: bool = True,
     observer: Observer | None = None,
+    log_to: LogTo = None,
     share_programs: bool = False,
     **options: Any,
 ) -> Run:
@@ -77,6 +79,7 @@ def sample(
         force: overwrite an existing file.
         progress: show a progress bar in a notebook or on a terminal. Nothing is shown if the output goes to a pipe.
         observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
+        log_to: a log of the run, such as `"jsonl:log.jsonl"`; an `AbstractObserver` of your own; or a list of these.
         share_programs: pad the data with rows of weight zero to a round number of rows, so that runs with similar
             numbers of rows share one compiled program. The posterior is the same, but the draws differ from the draws
             without padding. It affects only samplers that use all rows in every step (random-walk, mala, hmc, nuts,
@@ -101,7 +104,7 @@ def sample(
     with observer_in_python(progress=progress and observer is None) as default_observer, stop_on_interrupt() as stop:
         settings = {
             **{"force": force, "observer": observer or default_observer, "stop": stop},
-            "share_programs": share_programs,
+            **{"log_to": log_to, "share_programs": share_programs},
         }
         if out is not None:
             run = _sample(model, sampler, data, user_paths.checked_path(out), settings, options)
@@ -124,10 +127,12 @@ def _sample(
     model: Any, sampler: Any, data: Any, out: Path, settings: Mapping[str, Any], options: dict[str, Any]
 ) -> Run:
     """Run `sample` and write the result to the file `out`."""
-    arguments = {"model": model, "sampler": sampler, "data": data, **options, "out": out}
+    arguments = {"model": model, "sampler": sampler, "data": data, **options, "out": out, "log_to": settings["log_to"]}
     started_by = store.Command.from_keywords(arguments)
     if isinstance(model, AbstractPosterior):
-        by_hand = {name: settings[name] for name in ("force", "observer", "stop")} | {"started_by": started_by}
+        by_hand = {name: settings[name] for name in ("force", "observer", "stop", "log_to")} | {
+            "started_by": started_by
+        }
         return _run_by_hand(model, sampler, out=out, **by_hand, **options)
     start_time, own_model = clock.run_start(), None
     if isinstance(model, eqx.Module) and registry.name_of("models", model) is None:
@@ -152,6 +157,7 @@ def run_recipe(
     out: Path,
     force: bool = False,
     observer: Observer | None = None,
+    log_to: LogTo = None,
     stop: Stop | None = None,
     dataset: Dataset | None = None,
     model: AbstractModel | None = None,
@@ -166,6 +172,7 @@ def run_recipe(
         out: the NetCDF file.
         force: overwrite an existing file.
         observer: a function that is called with a `Progress` after each chunk.
+        log_to: see `sample`.
         started_by: the command or the Python call. It is shown if the user must start the run again.
         share_programs: see `sample`.
         began: the start of the run, as a value of `time.perf_counter`. The default is the time of `clock.run_start`.
@@ -179,6 +186,7 @@ def run_recipe(
         InterruptedRunError: if `stop` returned a signal number.
     """
     began = clock.run_start() if began is None else began
+    log = select_observers(log_to)
     user_paths.refuse_input_as_output(out, [recipe.data, recipe.keep_at, recipe.init_file])
     with _jax_for(recipe):
         tell = _without_repeated_notes(observer)
@@ -194,6 +202,7 @@ def run_recipe(
             in_bucket=share_programs,
             tell=tell,
             stop=stop,
+            log=log,
         )
     return open(out, model=model)
 
@@ -205,6 +214,7 @@ def resume(
     budget: str | None = None,
     progress: bool = True,
     observer: Observer | None = None,
+    log_to: LogTo = None,
     stop: Stop | None = None,
     allow_inexact: bool = False,
     from_part: int | None = None,
@@ -225,6 +235,7 @@ def resume(
         budget: for a finished run: additional time, such as "2m". The run ends earlier if the chains have converged.
         progress: show the progress, as in `sample`.
         observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
+        log_to: a log of the run, as in `sample`. The file does not record the log of the interrupted run.
         stop: a function that is called between chunks of steps. If it returns a signal number, the run writes a
             checkpoint and ends.
         allow_inexact: resume even if this machine would not produce the same draws.
@@ -237,7 +248,7 @@ def resume(
         UsageError: if there is nothing to resume, if draws cannot be added, or if this machine would not produce the
             same draws and `allow_inexact` is false.
     """
-    began, out = clock.run_start(), user_paths.checked_path(path)
+    began, out, log = clock.run_start(), user_paths.checked_path(path), select_observers(log_to)
     adds_draws, own = draws is not None or budget is not None, _own(model)
     if from_part is None and store.remove_leftovers(out) and not adds_draws:
         return open(out, model=model)
@@ -270,6 +281,7 @@ def resume(
                 model=own,
                 tell=_without_repeated_notes(observer or shown),
                 stop=stop or interrupt,
+                log=log,
             )
         except UsageError:
             # Nothing was drawn, so the file remains the finished run that it was.
@@ -320,6 +332,7 @@ def _run_by_hand(
     force: bool,
     observer: Observer | None,
     stop: Stop | None,
+    log_to: LogTo,
     started_by: store.Command,
     init: Literal["map", "prior"] | Float[Array | np.ndarray, "chain dim"] = "map",
     **options: Any,
@@ -332,7 +345,7 @@ def _run_by_hand(
             f"{', '.join(void)}: not supported for a posterior made in Python, which has its own data, prior "
             "and likelihood"
         )
-    began = clock.run_start()
+    began, log = clock.run_start(), select_observers(log_to)
     named = isinstance(init, str)
     words = {**options, "init": init if named else None}
     recipe = resolve(type(posterior).__name__, type(sampler).__name__, [], words)
@@ -348,6 +361,7 @@ def _run_by_hand(
             start_time=began,
             tell=_without_repeated_notes(observer),
             stop=stop,
+            log=log,
         )
     return open(out, model=posterior)
 

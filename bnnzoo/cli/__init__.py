@@ -257,7 +257,7 @@ def _find_plugin(error: BaseException) -> str:
     """Return the innermost plugin in the error's traceback, with file and line; empty if there is none."""
     packages = {}
     with suppress(Exception):  # broken plugins may make the list fail
-        for kind in (*registry.KINDS, registry.COMMANDS):
+        for kind in (*registry.KINDS, registry.COMMANDS, registry.OBSERVERS):
             for entry in registry.entries(kind).values():
                 if entry.distribution != registry.OWN:
                     packages[entry.target.partition(":")[0].partition(".")[0]] = f"{entry.distribution} {entry.version}"

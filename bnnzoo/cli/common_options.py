@@ -117,6 +117,10 @@ Calibration = Annotated[
     ),
 ]
 
+_LOG_HELP = "also write a log while the run is running: jsonl:FILE, tensorboard:DIR or wandb[:PROJECT]; repeatable"
+# The help printer interprets square brackets as markup.
+LogTo = Annotated[list[str] | None, value("--log-to", "NAME:TEXT", _LOG_HELP.replace("[", "\\["))]
+
 _FLAGS = {"force": Force, "quiet": Quiet, "json": Json, "no_plugins": NoPlugins, "debug": Debug}
 
 

@@ -30,6 +30,7 @@ def _extras(*, hidden: bool) -> list[inspect.Parameter]:
         parameter("out", Path, out, Path("run.nc")),
         *common.flags("force", "quiet", hidden=hidden),
         *common.flags("json", help="print the summary as JSON", hidden=hidden),
+        *common.parameters({"log_to": (common.LogTo, None)}, rich_help_panel="Output", hidden=hidden),
         *common.flags("no_plugins", "debug"),
     ]
 
@@ -43,6 +44,7 @@ def _sample(
     force: bool,
     quiet: bool,
     json: bool,
+    log_to: list[str] | None,
     **others: Any,
 ) -> None:
     """Sample the posterior of MODEL with SAMPLER and write one NetCDF file.
@@ -71,6 +73,7 @@ def _sample(
                 out=out,
                 force=force,
                 observer=watch,
+                log_to=log_to,
                 stop=stop,
                 dataset=dataset,
                 started_by=Command.from_words(others["words"]),
@@ -149,6 +152,7 @@ def resume(
     coordinator: together.Coordinator = None,
     processes: together.Count = None,
     rank: together.Rank = None,
+    log_to: common.LogTo = None,
     quiet: common.Quiet = False,
     json: common.Json = False,
     debug: common.Debug = False,
@@ -189,6 +193,7 @@ def resume(
             "allow_inexact": allow_inexact_resume,
             "from_part": from_part,
             "break_lock": break_lock,
+            "log_to": log_to,
         }
         with stop_signals() as stop:
             resumed_run = entrances.resume(run, progress=False, observer=watch, stop=stop, **resume_options)

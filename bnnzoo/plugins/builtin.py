@@ -129,6 +129,13 @@ _PRIORS = {
 }
 """Priors as MODULE.NAME."""
 
+_OBSERVERS = {
+    "jsonl": "a file with one JSON object per line: jsonl:FILE",
+    "tensorboard": "event files for TensorBoard: tensorboard:DIR",
+    "wandb": "Weights & Biases: wandb or wandb:PROJECT",
+}
+"""Observers. The name of each is also the name of its module."""
+
 
 @hookimpl
 def bnnzoo_models() -> list[Entry]:
@@ -174,6 +181,12 @@ def bnnzoo_recipes() -> list[Entry]:
 def bnnzoo_commands() -> list[Entry]:
     """List the commands of the zoo."""
     return [Entry(name, f"bnnzoo.cli.{module}:add_to", "") for name, module in COMMANDS.items()]
+
+
+@hookimpl
+def bnnzoo_observers() -> list[Entry]:
+    """List the observers of the zoo."""
+    return [_class_entry(f"bnnzoo.observers.{name}", name, summary) for name, summary in _OBSERVERS.items()]
 
 
 def _class_entry(module: str, name: str, summary: str, exactness: str = "") -> Entry:

@@ -34,13 +34,15 @@ RECIPES = "configs"
 """The kind of recipes. Their entries are files that are read and not imported."""
 COMMANDS = "commands"
 """The kind of commands of the command line. They are not parts of a recipe."""
+OBSERVERS = "observers"
+"""The kind of observers, which log runs. They are not parts of a recipe."""
 EXACTNESS = ("exact", "noise-corrected", "biased", "approximate")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _RECIPE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _RECIPE_TARGET = re.compile(r"[^\W\d]\w*:([\w-]+/)*[\w.-]+\.yaml")
-_HOOKS = {f"bnnzoo_{kind}": kind for kind in KINDS} | {"bnnzoo_recipes": RECIPES, "bnnzoo_commands": COMMANDS}
+_HOOKS = {f"bnnzoo_{kind}": kind for kind in (*KINDS, COMMANDS, OBSERVERS)} | {"bnnzoo_recipes": RECIPES}
 _Point = Any
 """The type of an entry point: of importlib.metadata, or of its backport, which packages such as Dask install."""
 

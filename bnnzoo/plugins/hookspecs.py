@@ -1,4 +1,4 @@
-"""The seven hooks of a plugin. Each hook returns a list of `Entry`, which names objects as text."""
+"""The eight hooks of a plugin. Each hook returns a list of `Entry`, which names objects as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ hookimpl = pluggy.HookimplMarker("bnnzoo")
 
 
 class Entry(NamedTuple):
-    """One model, sampler, likelihood, prior, data set, recipe or command.
+    """One model, sampler, likelihood, prior, data set, recipe, command or observer.
 
     Attributes:
         name: the name in recipes and on the command line.
@@ -73,4 +73,9 @@ class Hooks:
     @hookspec
     def bnnzoo_commands(self) -> list[Entry]:
         """List commands of `bnnzoo`: a `typer.Typer` becomes a group of commands, a function a single command."""
+        ...
+
+    @hookspec
+    def bnnzoo_observers(self) -> list[Entry]:
+        """List observers for `--log-to NAME:TEXT`: classes derived from `bnnzoo.observers.AbstractObserver`."""
         ...

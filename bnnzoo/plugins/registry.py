@@ -17,6 +17,7 @@ from bnnzoo.plugins.builtin import ELSEWHERE
 from bnnzoo.plugins.discovery import (
     COMMANDS,
     KINDS,
+    OBSERVERS,
     OWN,
     LoadedPlugins,
     Plugin,
@@ -37,6 +38,7 @@ _BASES = {
     "samplers": ("bnnzoo.samplers", "AbstractSampler"),
     "likelihoods": ("bnnzoo.posterior.likelihoods", "AbstractLikelihood"),
     "priors": ("bnnzoo.posterior.priors", "AbstractPrior"),
+    OBSERVERS: ("bnnzoo.observers", "AbstractObserver"),
 }
 """The base class of each kind. It is given as text and imported when it is used."""
 
@@ -239,7 +241,7 @@ def describe_part(kind: str, part: object) -> str:
 def import_failures() -> list[str]:
     """Import all entries. Return a line for each entry that cannot be used: file, line, name and reason."""
     failures_found = [f"{plugin.where}: {report(plugin)}" for plugin in load_plugins().plugins if plugin.traceback]
-    for kind in (*KINDS, COMMANDS):
+    for kind in (*KINDS, COMMANDS, OBSERVERS):
         for entry in load_plugins().entries_by_kind[kind]:
             part_name = f"{singular(kind)} {entry.full_name} ({entry.target})"
             try:

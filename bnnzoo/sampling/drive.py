@@ -18,10 +18,11 @@ from bnnzoo import store
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, message_of
 from bnnzoo.files.shell import quoted
 from bnnzoo.finding import sentence, spelling
+from bnnzoo.observers.broadcast import Broadcast
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.recipe import to_yaml
 from bnnzoo.samplers import statistics
-from bnnzoo.sampling import chain_findings, stopping, verdict, whole_run
+from bnnzoo.sampling import chain_findings, run_log, stopping, verdict, whole_run
 from bnnzoo.sampling.devices.processes import LostProcessError
 from bnnzoo.sampling.evaluations import WARMUP_STEPS
 from bnnzoo.sampling.initial import budget
@@ -48,6 +49,7 @@ def drive(
     start_seconds: float = 0.0,
     tell: Observer,
     stop: Stop | None = None,
+    log: Broadcast,
 ) -> None:
     """Run a job to its end. Checkpoints are saved regularly, and whenever the run stops early.
 
@@ -56,6 +58,7 @@ def drive(
         restored: the state of all chains in the checkpoint `saved`.
         start_time: value of `time.perf_counter` from which the seconds of the run are counted.
         start_seconds: seconds that were spent on the initial positions. They count as warm-up.
+        log: the observers that log the run.
 
     Raises:
         InterruptedRunError: if `stop` returned a signal. The message contains the command that resumes the run.
@@ -65,7 +68,13 @@ def drive(
         writer.update({"statistics": json.dumps(statistics.attributes(job.sampler))})
         seconds = Seconds(warmup=start_seconds) if saved is None else Seconds(**saved.seconds)
         seconds.start += time.perf_counter() - start_time - start_seconds
-        _drive(_Driver(job, writer, saved, restored, seconds), thetas, tell, stop)
+        driver = _Driver(job, writer, saved, restored, seconds, log)
+        log.observe(run_log.run_start(job, str(writer.out), writer.run.attributes, saved.next_step if saved else 0))
+        try:
+            _drive(driver, thetas, tell, stop)
+        except BaseException as error:
+            log.observe(run_log.run_failure(error, driver.num_draws))
+            raise
     finally:
         writer.release()
 
@@ -97,9 +106,15 @@ class _Driver:
     """The state of a job while it runs."""
 
     def __init__(
-        self, job: Job, writer: store.Store, saved: Checkpoint | None, restored: Carry | None, seconds: Seconds
+        self,
+        job: Job,
+        writer: store.Store,
+        saved: Checkpoint | None,
+        restored: Carry | None,
+        seconds: Seconds,
+        log: Broadcast,
     ):
-        self.job, self.writer = job, writer
+        self.job, self.writer, self.log = job, writer, log
         self.seconds = seconds
         # The time at which the run would have started if it had never been interrupted.
         self.zero = time.perf_counter() - seconds.total
@@ -176,6 +191,8 @@ class _Driver:
             if is_sampling:
                 progress_counts = (self.num_draws, stopping.expected_draws(recipe, self.num_draws, self.seconds))
             tell(Progress(chunk.phase, *progress_counts, acceptance=rate))
+            elapsed = time.perf_counter() - self.zero
+            self.log.observe(run_log.chunk_report(chunk, draws=self.num_draws, thin=recipe.thin, seconds=elapsed))
             # Keep the checkpoint at the end of warm-up: if part files are damaged, all draws can be repeated from it.
             is_warmup_end = not is_sampling and chunk.next_step == recipe.warmup
             if not is_sampling:
@@ -263,6 +280,7 @@ class _Driver:
         tell(Progress("writing", 0, 1))
         self.writer.finish(complete=True, last=self._written)
         tell(Progress("writing", 1, 1))
+        self.log.observe(run_log.run_end(self.writer.run.attributes, self._seconds(), self.num_draws))
         if findings:
             warnings.warn(f"regime: {sentence(findings[0], spelling())}", BnnzooWarning, stacklevel=4)
 

@@ -19,6 +19,7 @@ from bnnzoo.assembly.by_hand import identity_scaler
 from bnnzoo.assembly.network_posterior import subspace_choice
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.models import AbstractModel
+from bnnzoo.observers.broadcast import Broadcast
 from bnnzoo.progress import Observer
 from bnnzoo.recipe import Recipe, to_yaml
 from bnnzoo.sampling import provenance
@@ -46,6 +47,7 @@ def launch(
     in_bucket: bool = False,
     tell: Observer,
     stop: Stop | None = None,
+    log: Broadcast | None = None,
 ) -> None:
     """Start a new run of a problem and write the file `out`.
 
@@ -59,6 +61,7 @@ def launch(
         in_bucket: whether to add rows of padding up to a round number of rows, see `Problem.in_bucket`.
         tell: observer that is called with the progress.
         stop: function that returns the number of a signal that stops the run, or 0.
+        log: the observers that log the run.
 
     Raises:
         UsageError: if the problem or the file cannot be used; in most cases before anything is compiled or written.
@@ -80,7 +83,15 @@ def launch(
         with processes.share_first_error():
             _same_everywhere(problem, out, processes)
             _begin(
-                problem, writer, starts, tell, stop, start_time=start_time, in_bucket=in_bucket, check_room=not force
+                problem,
+                writer,
+                starts,
+                tell,
+                stop,
+                log or Broadcast(),
+                start_time=start_time,
+                in_bucket=in_bucket,
+                check_room=not force,
             )
     finally:
         if writer is not None:
@@ -93,6 +104,7 @@ def _begin(
     given_positions: Float[Array | np.ndarray, "chain dim"] | None,
     tell: Observer,
     stop: Stop | None,
+    log: Broadcast,
     *,
     start_time: float,
     in_bucket: bool,
@@ -145,7 +157,7 @@ def _begin(
     attributes |= {"model_comparison": model_comparison.to_json()} if model_comparison else {}
     attributes |= {"subspace": subspace.to_json()} if subspace else {}
     writer.create(attributes, *_rows(problem, fixed))
-    drive(job, writer, thetas, start_time=start_time, start_seconds=work.seconds, tell=tell, stop=stop)
+    drive(job, writer, thetas, start_time=start_time, start_seconds=work.seconds, tell=tell, stop=stop, log=log)
 
 
 def relaunch(
@@ -158,6 +170,7 @@ def relaunch(
     start_time: float,
     tell: Observer,
     stop: Stop | None = None,
+    log: Broadcast | None = None,
 ) -> None:
     """Resume an unfinished run from one of its checkpoints.
 
@@ -170,6 +183,7 @@ def relaunch(
         start_time: as for `launch`.
         tell: as for `launch`.
         stop: as for `launch`.
+        log: as for `launch`.
 
     Raises:
         UsageError: if the run is damaged, or if the environment differs and `allow_inexact` is false.
@@ -209,7 +223,17 @@ def relaunch(
             return
         if differences:
             writer.update({"inexact_resume": "; ".join(differences)})
-        drive(job, writer, thetas, saved=saved, restored=restored, start_time=start_time, tell=tell, stop=stop)
+        drive(
+            job,
+            writer,
+            thetas,
+            saved=saved,
+            restored=restored,
+            start_time=start_time,
+            tell=tell,
+            stop=stop,
+            log=log or Broadcast(),
+        )
 
 
 def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step: int = 0) -> None:

@@ -257,7 +257,7 @@ def test_resume_and_merge_warn_and_pass_their_options(tmp_path, monkeypatch, cap
     assert call("resume", "run.nc", "--from-part", 3, "--break-lock", "--quiet") == 0
     assert call("resume", "run.nc", "--allow-inexact-resume", "--quiet") == 0
     assert call("merge", "a.nc", "b.nc", "-o", tmp_path / "all.nc", "--force") == 0
-    not_asked = {"draws": None, "budget": None, "progress": False}
+    not_asked = {"draws": None, "budget": None, "log_to": None, "progress": False}
     how = {"allow_inexact": False, "from_part": 3, "break_lock": True, **not_asked}
     assert messages[:2] == [(Path("run.nc"), 3), how]
     assert messages[2] == (Path("run.nc"), None)

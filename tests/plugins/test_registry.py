@@ -19,7 +19,8 @@ def _only_our_own(monkeypatch):
 def test_built_in_parts_are_registered_through_the_hooks():
     (zoo,) = registry.plugins()
     assert (zoo.name, zoo.distribution, zoo.error) == ("zoo", "bnnzoo", "")
-    listed = {kind: len(registry.entries(kind)) for kind in (*registry.KINDS, registry.RECIPES, registry.COMMANDS)}
+    others = (registry.RECIPES, registry.COMMANDS, registry.OBSERVERS)
+    listed = {kind: len(registry.entries(kind)) for kind in (*registry.KINDS, *others)}
     assert zoo.counts == listed
     assert all(listed.values())
 

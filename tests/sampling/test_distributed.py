@@ -315,11 +315,17 @@ def test_two_processes_resume_a_run_of_one(dies, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_add_draws_to_a_finished_run(tmp_path):
-    out, reference = tmp_path / "run.nc", tmp_path / "whole.nc"
+    out, reference, log = tmp_path / "run.nc", tmp_path / "whole.nc", tmp_path / "log.jsonl"
     arguments = ("sample", "mlp", "penalty", "--warmup", "60", *SHORT)
     for words in ([*arguments, "--draws", "20", "-o", str(out)], ["resume", str(out), "--draws", "50", "--quiet"]):
-        outcomes = ended(begun(words))
+        outcomes = ended(begun([*words, "--log-to", f"jsonl:{log}"]))
         assert [code for code, _, _ in outcomes] == [0, 0], outcomes
+    # Only the first process writes the log.
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["draws"] for line in lines if line["event"] == "start"] == [20, 50]
+    chunks = [line for line in lines if line["event"] == "chunk"]
+    assert [line["steps"] for line in chunks] == sorted({line["steps"] for line in chunks})
+    assert len(chunks[-1]["log_density"]) == 4
     alone(*arguments, "--draws", "50", "-o", str(reference))
     assert_same(reference, out)
     outcomes = ended(begun(["resume", str(out), "--draws", "50", "--quiet"]))
