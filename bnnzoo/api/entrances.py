@@ -46,6 +46,7 @@ from bnnzoo.sampling.initial import budget as time_budget
 from bnnzoo.sampling.initial import likelihood_choice
 from bnnzoo.sampling.job import Stop
 from bnnzoo.sampling.launch import launch, relaunch
+from bnnzoo.store.run_parts import Unfinished
 
 _LENGTHS = {"chains", "warmup", "draws", "thin", "seed", "chain_method", "mesh", "keep_warmup", "precision"}
 _LENGTHS |= {"checkpoint_every", "start_steps", "start_held_out", "budget", "until"}
@@ -100,7 +101,9 @@ def sample(
     """
     with observer_in_python(progress=progress and observer is None) as default_observer, stop_on_interrupt() as stop:
         settings = {
-            **{"force": force, "observer": observer or default_observer, "stop": stop},
+            "force": force,
+            "observer": observer or default_observer,
+            "stop": stop,
             "share_programs": share_programs,
         }
         if out is not None:
@@ -237,46 +240,59 @@ def resume(
         UsageError: if there is nothing to resume, if draws cannot be added, or if this machine would not produce the
             same draws and `allow_inexact` is false.
     """
-    began, out = clock.run_start(), user_paths.checked_path(path)
-    adds_draws, own = draws is not None or budget is not None, _own(model)
+    began, out, own = clock.run_start(), user_paths.checked_path(path), _own(model)
+    adds_draws = draws is not None or budget is not None
+    if adds_draws and from_part is not None:
+        raise UsageError(
+            f"{out}: [[from_part]] is only for an unfinished run, and draws are added to a finished one; use "
+            "[[from_part]], or [[draws]] or [[budget]]"
+        )
     if from_part is None and store.remove_leftovers(out) and not adds_draws:
         return open(out, model=model)
-    if adds_draws:
-        unfinished, attributes = None, store.attributes_of(out)
-    else:
-        unfinished = store.resumable(out, from_part)
-        attributes = unfinished[0].attributes
-    if "signature" not in attributes:
-        raise UsageError(
-            f"{out}: the posterior of this run was made in Python and is not stored in the file; start the run again"
-        )
-    recipe = recipe_from(str(attributes["recipe"]), source=f"{out}: recipe")
+    unfinished = None if adds_draws else store.resumable(out, from_part)
+    recipe = _stored_recipe(out, store.attributes_of(out) if unfinished is None else unfinished[0].attributes)
     with (
         observer_in_python(progress=progress and observer is None) as shown,
         stop_on_interrupt() as interrupt,
         _jax_for(recipe),
     ):
         if unfinished is None:
-            # Only the first process checks the file, because the part files that `extend` writes would fail the check.
-            with Processes.current().share_first_error():
-                if Processes.current().is_first:
-                    extend(out, draws=draws, budget=budget, model=own)
-        try:
-            relaunch(
-                *(unfinished or store.resumable(out)),
-                allow_inexact=allow_inexact,
-                break_lock=break_lock,
-                start_time=began,
-                model=own,
-                tell=_without_repeated_notes(observer or shown),
-                stop=stop or interrupt,
-            )
-        except UsageError:
-            # Nothing was drawn, so the file remains the finished run that it was.
-            if adds_draws and Processes.current().is_first:
-                store.discard(out, finished=False)
-            raise
+            unfinished = _extended(out, draws=draws, budget=budget, model=own)
+        relaunch(
+            *unfinished,
+            extends=adds_draws,
+            allow_inexact=allow_inexact,
+            break_lock=break_lock,
+            start_time=began,
+            model=own,
+            tell=_without_repeated_notes(observer or shown),
+            stop=stop or interrupt,
+        )
     return open(out, model=model)
+
+
+def _stored_recipe(out: Path, attributes: store.Attributes) -> Recipe:
+    """Return the recipe of a run from its root attributes.
+
+    Raises:
+        UsageError: if the posterior was made in Python, because no recipe describes it.
+    """
+    if "signature" not in attributes:
+        raise UsageError(
+            f"{out}: the posterior of this run was made in Python and is not stored in the file; start the run again"
+        )
+    return recipe_from(str(attributes["recipe"]), source=f"{out}: recipe")
+
+
+def _extended(
+    out: Path, *, draws: int | None, budget: str | None, model: AbstractModel | None
+) -> tuple[Unfinished, store.Checkpoint]:
+    """Turn a finished run into an unfinished run with more draws; return it and its checkpoint."""
+    # Only the first process checks the file, because the part files that `extend` writes would fail the check.
+    with Processes.current().share_first_error():
+        if Processes.current().is_first:
+            extend(out, draws=draws, budget=budget, model=model)
+    return store.resumable(out)
 
 
 def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
