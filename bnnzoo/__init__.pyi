@@ -3,8 +3,8 @@
 from bnnzoo.api.compare import compare as compare
 from bnnzoo.api.concat import concat as concat
 from bnnzoo.api.entrances import open as open
-from bnnzoo.api.entrances import resume as resume
 from bnnzoo.api.entrances import sample as sample
+from bnnzoo.api.resuming import resume as resume
 from bnnzoo.api.run import Run as Run
 from bnnzoo.data import Dataset as Dataset
 from bnnzoo.errors import BnnzooError as BnnzooError

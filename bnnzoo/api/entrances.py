@@ -1,4 +1,4 @@
-"""The entry points `sample`, `resume` and `open`, which return a run.
+"""The entry points `sample` and `open`, which return a run.
 
 The command line and the Python interface both use them.
 """
@@ -37,16 +37,15 @@ from bnnzoo.process import clock
 from bnnzoo.process.interrupt import stop_on_interrupt
 from bnnzoo.progress import Observer, Progress, ignore
 from bnnzoo.progress_bar import observer_in_python
-from bnnzoo.recipe import Recipe, recipe_from, resolve, to_yaml
+from bnnzoo.recipe import Recipe, resolve, to_yaml
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling.devices import jax_settings
 from bnnzoo.sampling.devices.placement import host_devices
 from bnnzoo.sampling.devices.processes import Processes
-from bnnzoo.sampling.extension import extend
 from bnnzoo.sampling.initial import budget as time_budget
 from bnnzoo.sampling.initial import likelihood_choice
 from bnnzoo.sampling.job import Stop
-from bnnzoo.sampling.launch import launch, relaunch
+from bnnzoo.sampling.launch import launch
 
 _LENGTHS = {"chains", "warmup", "draws", "thin", "seed", "chain_method", "mesh", "keep_warmup", "precision"}
 _LENGTHS |= {"checkpoint_every", "start_steps", "start_held_out", "budget", "until"}
@@ -103,8 +102,11 @@ def sample(
     """
     with observer_in_python(progress=progress and observer is None) as default_observer, stop_on_interrupt() as stop:
         settings = {
-            **{"force": force, "observer": observer or default_observer, "stop": stop},
-            **{"log_to": log_to, "share_programs": share_programs},
+            "force": force,
+            "observer": observer or default_observer,
+            "stop": stop,
+            "share_programs": share_programs,
+            "log_to": log_to,
         }
         if out is not None:
             run = _sample(model, sampler, data, user_paths.checked_path(out), settings, options)
@@ -188,8 +190,8 @@ def run_recipe(
     began = clock.run_start() if began is None else began
     log = select_observers(log_to)
     user_paths.refuse_input_as_output(out, [recipe.data, recipe.keep_at, recipe.init_file])
-    with _jax_for(recipe):
-        tell = _without_repeated_notes(observer)
+    with jax_for(recipe):
+        tell = without_repeated_notes(observer)
         tell(Progress("start", 0, 1, note="reading data"))
         problem = Problem.from_recipe(recipe, dataset, model)
         report_notes(problem, observer, tell)
@@ -207,90 +209,6 @@ def run_recipe(
     return open(out, model=model)
 
 
-def resume(
-    path: str | Path,
-    *,
-    draws: int | None = None,
-    budget: str | None = None,
-    progress: bool = True,
-    observer: Observer | None = None,
-    log_to: LogTo = None,
-    stop: Stop | None = None,
-    allow_inexact: bool = False,
-    from_part: int | None = None,
-    break_lock: bool = False,
-    model: eqx.Module | None = None,
-) -> Run:
-    """Resume an unfinished run from its checkpoint, or add draws to a finished run.
-
-    The result equals the result of an uninterrupted run, bit for bit. If the run is finished, but a killed process left
-    part files beside it, these files are removed, and the run is opened.
-
-    With `draws` or `budget`, the chains of a finished run continue from their last state. Its file stays until the
-    longer run replaces it. Groups that `evaluate` has added are not in the new file.
-
-    Args:
-        path: the NetCDF file of the run.
-        draws: for a finished run: the new number of draws per chain, with the present draws.
-        budget: for a finished run: additional time, such as "2m". The run ends earlier if the chains have converged.
-        progress: show the progress, as in `sample`.
-        observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
-        log_to: a log of the run, as in `sample`. The file does not record the log of the interrupted run.
-        stop: a function that is called between chunks of steps. If it returns a signal number, the run writes a
-            checkpoint and ends.
-        allow_inexact: resume even if this machine would not produce the same draws.
-        from_part: number of a damaged part file. The run then continues from the newest checkpoint that needs only the
-            part files before this number.
-        break_lock: take over the run from another process that holds its lock but is no longer active.
-        model: your own network, if the run has one.
-
-    Raises:
-        UsageError: if there is nothing to resume, if draws cannot be added, or if this machine would not produce the
-            same draws and `allow_inexact` is false.
-    """
-    began, out, log = clock.run_start(), user_paths.checked_path(path), select_observers(log_to)
-    adds_draws, own = draws is not None or budget is not None, _own(model)
-    if from_part is None and store.remove_leftovers(out) and not adds_draws:
-        return open(out, model=model)
-    if adds_draws:
-        unfinished, attributes = None, store.attributes_of(out)
-    else:
-        unfinished = store.resumable(out, from_part)
-        attributes = unfinished[0].attributes
-    if "signature" not in attributes:
-        raise UsageError(
-            f"{out}: the posterior of this run was made in Python and is not stored in the file; start the run again"
-        )
-    recipe = recipe_from(str(attributes["recipe"]), source=f"{out}: recipe")
-    with (
-        observer_in_python(progress=progress and observer is None) as shown,
-        stop_on_interrupt() as interrupt,
-        _jax_for(recipe),
-    ):
-        if unfinished is None:
-            # Only the first process checks the file, because the part files that `extend` writes would fail the check.
-            with Processes.current().share_first_error():
-                if Processes.current().is_first:
-                    extend(out, draws=draws, budget=budget, model=own)
-        try:
-            relaunch(
-                *(unfinished or store.resumable(out)),
-                allow_inexact=allow_inexact,
-                break_lock=break_lock,
-                start_time=began,
-                model=own,
-                tell=_without_repeated_notes(observer or shown),
-                stop=stop or interrupt,
-                log=log,
-            )
-        except UsageError:
-            # Nothing was drawn, so the file remains the finished run that it was.
-            if adds_draws and Processes.current().is_first:
-                store.discard(out, finished=False)
-            raise
-    return open(out, model=model)
-
-
 def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
     """Open a run from its file. An unfinished run has only the draws so far.
 
@@ -301,7 +219,7 @@ def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
     Raises:
         UsageError: if there is no run at this path.
     """
-    own = model if isinstance(model, AbstractPosterior) else _own(model)
+    own = model if isinstance(model, AbstractPosterior) else own_model(model)
     path = user_paths.checked_path(path)
     return Run(store.open_tree(path), path, model=own)
 
@@ -316,7 +234,7 @@ def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:
 
     If there is a time budget, some fields are determined later, and the likelihood may be one of them.
     """
-    with _jax_for(recipe):
+    with jax_for(recipe):
         problem = Problem.from_recipe(recipe, dataset)
         words = time_budget.recipe_to_write(problem)
         if likelihood_choice.is_likelihood_open(problem):
@@ -349,7 +267,7 @@ def _run_by_hand(
     named = isinstance(init, str)
     words = {**options, "init": init if named else None}
     recipe = resolve(type(posterior).__name__, type(sampler).__name__, [], words)
-    with _jax_for(recipe):
+    with jax_for(recipe):
         problem = Problem.by_hand(recipe, posterior, sampler)
         starts = None if named else init
         launch(
@@ -359,25 +277,26 @@ def _run_by_hand(
             starts=starts,
             started_by=started_by,
             start_time=began,
-            tell=_without_repeated_notes(observer),
+            tell=without_repeated_notes(observer),
             stop=stop,
             log=log,
         )
     return open(out, model=posterior)
 
 
-def _own(model: eqx.Module | None) -> AbstractModel | None:
+def own_model(model: eqx.Module | None) -> AbstractModel | None:
+    """Return a model as it is, and a network as the model `Own`."""
     return model if model is None or isinstance(model, AbstractModel) else Own(model)
 
 
 @contextlib.contextmanager
-def _jax_for(recipe: Recipe) -> Iterator[None]:
+def jax_for(recipe: Recipe) -> Iterator[None]:
     """Use the devices and the precision of the recipe in JAX."""
     jax_settings.prepare(host_devices(recipe))
     with jax_settings.arithmetic(recipe.precision):
         yield
 
 
-def _without_repeated_notes(observer: Observer | None) -> Observer:
+def without_repeated_notes(observer: Observer | None) -> Observer:
     """Return the observer in the first process of a run, and an observer that does nothing in its other processes."""
     return observer if observer is not None and Processes.current().is_first else ignore

@@ -69,13 +69,13 @@ def _state(job: Job) -> str:
 
 
 def _start_or_resume(job: Job, watch: _ProgressLines, stop: Stop) -> None:
-    from bnnzoo.api import entrances
+    from bnnzoo.api import entrances, resuming
 
     _check_packages(job)
     state = _state(job)
     if state == "resumable":
         watch(Progress("note", 0, 0, note="continuing from its last checkpoint"))
-        entrances.resume(job.out, progress=False, observer=watch, stop=stop)
+        resuming.resume(job.out, progress=False, observer=watch, stop=stop)
     elif state != "complete":
         # A run without a checkpoint (state begun) has no draws to keep, so it can be overwritten.
         force = state == "begun" or bool(job.replaces)

@@ -185,7 +185,7 @@ def resume(
         store.resumable(run, from_part)
     process_options = {"distributed": distributed, "coordinator": coordinator, "processes": processes, "rank": rank}
     with observer(quiet=quiet) as watch, together.join_if_requested(process_options):
-        from bnnzoo.api import entrances
+        from bnnzoo.api import resuming
 
         resume_options: dict[str, Any] = {
             "draws": draws,
@@ -196,7 +196,7 @@ def resume(
             "log_to": log_to,
         }
         with stop_signals() as stop:
-            resumed_run = entrances.resume(run, progress=False, observer=watch, stop=stop, **resume_options)
+            resumed_run = resuming.resume(run, progress=False, observer=watch, stop=stop, **resume_options)
         stop.refuse_more(run)
         if not together.is_first():
             return

@@ -63,12 +63,37 @@ def forget_programs() -> None:
         jax.clear_caches()
 
 
+@functools.lru_cache(maxsize=1)  # an equal precision at the next call: nothing to do
+def _forget_other_precision(precision: str) -> None:
+    """Drop this process's compiled programs if the last call had another precision, and at the first call.
+
+    JAX converts a NumPy array of 64 bits to the current precision, and remembers the converted array as long as a
+    program contains it (jaxlib 0.10). If a function uses a constant array, such as the centres of a user's network, and
+    is traced again in the other precision, JAX takes the remembered array, which has the wrong type. The new program
+    then fails, or it uses constants in single precision without a message.
+    """
+    del precision
+    jax.clear_caches()
+
+
 @contextlib.contextmanager
 def arithmetic(precision: Literal["float32", "float64"]) -> Iterator[None]:
-    """Compute in single or double precision inside the context, with matrix products in full precision.
+    """Compute a run or its predictions in single or double precision, with matrix products in full precision.
 
     By default a GPU would round matrix products to TF32. Random numbers always use JAX's partitionable Threefry,
     whatever the environment sets, because the other mode of Threefry gives different draws.
+    """
+    _forget_other_precision(precision)
+    with arithmetic_within_run(precision):
+        yield
+
+
+@contextlib.contextmanager
+def arithmetic_within_run(precision: Literal["float32", "float64"]) -> Iterator[None]:
+    """Compute in a precision that may differ from that of the run, with the other settings of `arithmetic`.
+
+    The compiled programs of the run are kept, so a function that is traced in both precisions must not use a constant
+    NumPy array of 64 bits.
     """
     full_precision, double_precision = jax.default_matmul_precision("highest"), jax.enable_x64(precision == "float64")
     with full_precision, double_precision, jax.threefry_partitionable(True):

@@ -95,10 +95,12 @@ class SubspaceNetwork(eqx.Module):
         """
         parameters, rest = eqx.partition(network, eqx.is_inexact_array)
         layout, dtype = network_layout(network), jnp.result_type(*jax.tree.leaves(parameters))
+        # Some samplers need two parameters; the number of directions is checked again when it is known.
+        num_placeholders = min(2, layout.dim)
         placeholder = {
             "mode": np.zeros(layout.dim),
-            "basis": np.zeros((layout.dim, 1)),
-            "centre": np.zeros(1 + num_own),
+            "basis": np.zeros((layout.dim, num_placeholders)),
+            "centre": np.zeros(num_placeholders + num_own),
         }
         arrays = {name: np.asarray(fixed.get(name, value)) for name, value in placeholder.items()}
         num_directions = arrays["basis"].shape[-1] if arrays["basis"].ndim else 0
@@ -150,7 +152,7 @@ class InducedNormal(AbstractPrior):
         directions = np.asarray(network.basis, np.float64) / sd[:, None]
         offset = (np.asarray(network.mode, np.float64) - loc) / sd
         precision = np.sum(directions**2, 0)
-        # The direction of the placeholder has length 0. Its prior is never used.
+        # The directions of the placeholder have length 0. Their prior is never used.
         precision = np.where(precision > 0, precision, 1.0)
         mean, scale = -(directions.T @ offset) / precision, precision**-0.5
         return cls(mean.astype(network.z.dtype), scale.astype(network.z.dtype))

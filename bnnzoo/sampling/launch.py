@@ -30,7 +30,7 @@ from bnnzoo.sampling.initial import budget, likelihood_choice, model_choice, pos
 from bnnzoo.sampling.job import Job, Stop
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import carry
-from bnnzoo.sampling.loop.loop import carry_template
+from bnnzoo.sampling.loop.loop import Carry, carry_template
 from bnnzoo.store import Checkpoint
 from bnnzoo.store.run_parts import Unfinished
 from bnnzoo.store.schema import row_dims, train_groups
@@ -164,6 +164,7 @@ def relaunch(
     run: Unfinished,
     saved: Checkpoint,
     *,
+    extends: bool,
     allow_inexact: bool,
     model: AbstractModel | None,
     break_lock: bool,
@@ -177,6 +178,8 @@ def relaunch(
     Args:
         run: the unfinished run.
         saved: the checkpoint.
+        extends: whether draws are added to a finished run. If the run is refused, its part files are then removed, and
+            the finished run remains as it was. After the first step they are kept, as those of every run.
         allow_inexact: whether to resume even if the environment has changed, so that the draws would not be the same.
         model: the user's own model, if it is not registered.
         break_lock: whether to take the lock of the run from a process that no longer responds.
@@ -188,6 +191,43 @@ def relaunch(
     Raises:
         UsageError: if the run is damaged, or if the environment differs and `allow_inexact` is false.
         InterruptedRunError: if `stop` returned a signal.
+    """
+    processes = Processes.current()
+    try:
+        job, writer, restored = _reopen(run, saved, allow_inexact=allow_inexact, model=model, break_lock=break_lock)
+    except UsageError:
+        if extends and processes.is_first:
+            store.discard(run.out, finished=False)
+        raise
+    recipe = job.recipe
+    thetas = np.zeros((recipe.chains, job.posterior.layout.dim), job.posterior.dtype)
+    with processes.share_first_error():
+        if processes.is_first:
+            drive(
+                job,
+                writer,
+                thetas,
+                saved=saved,
+                restored=restored,
+                start_time=start_time,
+                tell=tell,
+                stop=stop,
+                log=log or Broadcast(),
+            )
+        else:
+            job.follow(thetas, resume=(restored, saved.next_step), stop=stop)
+
+
+def _reopen(
+    run: Unfinished, saved: Checkpoint, *, allow_inexact: bool, model: AbstractModel | None, break_lock: bool
+) -> tuple[Job, store.Store, Carry]:
+    """Check an unfinished run, and open it for writing in the first process.
+
+    Returns:
+        the job, the writer, and the state of all chains in the checkpoint.
+
+    Raises:
+        UsageError: as for `relaunch`.
     """
     attributes, static = run.attributes, run.static()
     problem = Problem.restored(attributes, static.get("constant_data", {}), static.get("observed_data", {}), model)
@@ -211,29 +251,14 @@ def relaunch(
     template = carry_template(problem.posterior, sampler, recipe.chains, recipe.warmup)
     restored = carry.restore(saved.arrays, template)
     job, processes = Job(problem, sampler, placement, Keys.from_seed(recipe.seed)), Processes.current()
-    thetas = np.zeros((recipe.chains, problem.posterior.layout.dim), problem.posterior.dtype)
     writer = store.Store(run.out)
     with processes.share_first_error():
         _same_everywhere(problem, run.out, processes, step=saved.next_step)
         if processes.is_first:
             writer.reopen(saved.num_parts, expected=run, break_lock=break_lock)
-    with processes.share_first_error():
-        if not processes.is_first:
-            job.follow(thetas, resume=(restored, saved.next_step), stop=stop)
-            return
-        if differences:
-            writer.update({"inexact_resume": "; ".join(differences)})
-        drive(
-            job,
-            writer,
-            thetas,
-            saved=saved,
-            restored=restored,
-            start_time=start_time,
-            tell=tell,
-            stop=stop,
-            log=log or Broadcast(),
-        )
+            if differences:
+                writer.update({"inexact_resume": "; ".join(differences)})
+    return job, writer, restored
 
 
 def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step: int = 0) -> None:

@@ -101,6 +101,34 @@ def trained(x: np.ndarray, y: np.ndarray) -> Net:
 GIVEN = SHORT | {"init": "given", "standardise": False, "test_fraction": 0}
 
 
+CENTRES = np.linspace(-2, 2, 5)
+"""A constant array of 64 bits, as users write it."""
+
+
+class Bumps(eqx.Module):
+    heights: Array
+
+    def __call__(self, x: Array) -> Array:
+        return (self.heights @ jnp.exp(-((x.sum() - CENTRES) ** 2)))[None]
+
+
+@pytest.mark.long
+def test_a_network_with_a_constant_array_is_sampled_in_either_precision_after_the_other(data):
+    options = {"warmup": 2, "draws": 2, "chains": 1, "init": "prior", "likelihood": "gaussian"}
+
+    def run(precision: str) -> tuple[np.ndarray, np.ndarray]:
+        result = bnnzoo.sample(Bumps(jnp.zeros(5)), "random-walk", data=data, precision=precision, **options)
+        return result.posterior["posterior"]["heights"].values, result.functions(data[0][:3])
+
+    runs = [run(precision) for precision in ("float64", "float32", "float64")]
+    assert [draws.dtype for draws, _ in runs] == ["float64", "float32", "float64"]
+    for first, again in zip(runs[0], runs[2], strict=True):
+        np.testing.assert_array_equal(first, again)
+    in_single_precision, draws = runs[1][1], runs[1][0].astype(float)
+    assert np.isfinite(in_single_precision).all()
+    assert np.isfinite(draws).all()
+
+
 @pytest.mark.long
 def test_chains_begin_at_a_given_network(data):
     """Without warm-up and with steps of almost no length, the draws are the given arrays."""

@@ -430,6 +430,33 @@ def test_programs_are_forgotten_from_a_third_of_the_maps_on(monkeypatch, tmp_pat
         assert len(cleared) == times
 
 
+@pytest.mark.parametrize("first", ["float32", "float64"])
+def test_a_constant_array_has_the_precision_of_each_run(first):
+    """JAX remembers the converted array of the first run as long as a compiled program contains it."""
+    constants = np.linspace(0, 1, 4)
+    inner = jax.jit(lambda x: x + jnp.asarray(constants))
+    outer = jax.jit(lambda x: inner(x) * constants)
+    for precision in (first, "float64", "float32", "float64"):
+        with backend.arithmetic(precision):
+            result = np.asarray(outer(jnp.ones(())))
+        rounded = constants.astype(precision)
+        assert result.dtype == precision
+        np.testing.assert_array_equal(result, (1 + rounded) * rounded)
+
+
+def test_programs_are_forgotten_if_the_precision_of_runs_changes(monkeypatch):
+    cleared: list[int] = []
+    monkeypatch.setattr(backend.jax, "clear_caches", lambda: cleared.append(1))
+    backend._forget_other_precision.cache_clear()
+
+    def number_after(precision: Any) -> int:
+        with backend.arithmetic(precision), backend.arithmetic_within_run("float64"):
+            return len(cleared)
+
+    assert [number_after(precision) for precision in ("float64", "float64", "float32", "float32")] == [1, 1, 2, 2]
+    backend._forget_other_precision.cache_clear()  # no program has been forgotten
+
+
 def test_double_precision_ignores_the_global_setting():
     with jax.threefry_partitionable(False):
         for precision, kind in (("float32", jnp.float32), ("float64", jnp.float64)):

@@ -7,6 +7,7 @@ import json
 import signal
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +26,7 @@ from bnnzoo.posterior.subspace import COORDINATES, InducedNormal, SubspaceChoice
 from bnnzoo.recipe import resolve
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers.common import directions
-from bnnzoo.sampling.initial import positions
+from bnnzoo.sampling.initial import positions, subspace_start
 
 NOISE = 0.3
 KEY = jax.random.key(0)
@@ -409,7 +410,25 @@ def test_a_threshold_above_all_directions_is_wrong_usage(data, tmp_path):
         entrances.run_recipe(recipe, out=tmp_path / "run.nc")
 
 
-def test_a_problem_without_its_subspace_has_a_placeholder(data):
-    problem = assembly.Problem.from_recipe(resolve("mlp", "mala", [], _options("identified", data)))
-    assert problem.posterior.layout.dim == 1
+@pytest.mark.parametrize("sampler", ["mala", "mclmc", "mams"])
+def test_a_problem_without_its_subspace_has_a_placeholder_that_every_sampler_accepts(sampler, data):
+    problem = assembly.Problem.from_recipe(resolve("mlp", sampler, [], _options("identified", data)))
+    assert problem.posterior.layout.dim == 2
     assert problem.with_all_sampled().posterior.layout.dim == 13
+
+
+def test_the_placeholder_of_a_network_with_one_parameter_has_one_direction():
+    network = eqx.nn.Linear(1, 1, use_bias=False, key=KEY)
+    assert SubspaceNetwork.restrict(network, {}, num_own=0, is_linearised=False).z.shape == (1,)
+
+
+def test_a_subspace_of_one_direction_is_refused_for_a_microcanonical_sampler(data, tmp_path, monkeypatch):
+    whole = _whole()
+    mode, basis = _subspace(whole, 1)
+    values = {"mode": mode, "basis": basis, "centre": np.zeros(1, np.float32)}
+    subspace = subspace_start.Subspace(values, "identified", 20.0, 13, 0.9, 0.0, 0.0)
+    monkeypatch.setattr(subspace_start, "find_subspace", lambda *_, **__: subspace)
+    recipe = resolve("mlp", "mclmc", [], _options("identified", data))
+    with pytest.raises(UsageError, match="microcanonical samplers need at least 2 parameters; use nuts"):
+        entrances.run_recipe(recipe, out=tmp_path / "run.nc")
+    assert list(tmp_path.iterdir()) == []

@@ -119,6 +119,24 @@ def test_an_interrupted_extension_keeps_the_finished_run_and_can_be_resumed(tmp_
     assert_same_run(run, whole)
 
 
+def test_an_extension_that_ends_in_an_error_keeps_the_new_draws(tmp_path):
+    whole = sampled(tmp_path / "whole.nc", "random-walk", draws=5000)
+    run = sampled(tmp_path / "run.nc", "random-walk", draws=20)
+    before, reports = run.read_bytes(), list[Progress]()
+
+    def fail() -> int:
+        if reports and reports[-1].phase == "sampling" and reports[-1].done < 5000:
+            raise UsageError("a part of a plugin has failed")
+        return 0
+
+    with pytest.raises(UsageError, match=r"has failed; the \d+ draws before the error are in .*run\.nc\.parts"):
+        bnnzoo.resume(run, draws=5000, observer=reports.append, stop=fail)
+    assert run.read_bytes() == before
+    assert reports[-1].done > 20
+    bnnzoo.resume(run, progress=False)
+    assert_same_run(run, whole)
+
+
 def test_a_refused_extension_leaves_the_finished_run_alone(tmp_path, monkeypatch):
     run = sampled(tmp_path / "run.nc", "mala", draws=20)
     before = run.read_bytes()
@@ -134,6 +152,8 @@ def test_a_refused_extension_leaves_the_finished_run_alone(tmp_path, monkeypatch
     [
         (["--draws", "20"], "has 20 draws per chain, so --draws must be larger (got 20)"),
         (["--draws", "30", "--budget", "1m"], "use --draws or --budget to add draws to a run, not both"),
+        (["--draws", "30", "--from-part", "1"], "--from-part is only for an unfinished run, and draws are added to a"),
+        (["--budget", "1m", "--from-part", "0"], "use --from-part, or --draws or --budget"),
         (["--budget", "soon"], "--budget: must be a time such as 90s, 5m or 2h (got 'soon')"),
         ([], "is finished, so there is nothing to resume; to add draws, use --budget 2m or --draws"),
     ],

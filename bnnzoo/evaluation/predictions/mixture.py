@@ -259,7 +259,7 @@ def map_rows(
     """
     precision = "float64" if isinstance(predictor.posterior, NetworkPosterior) else predictor.precision
     parts = [np.empty((0, 0))]
-    with backend.arithmetic(precision):
+    with backend.arithmetic_within_run(precision):
         for rows, count, draws in _mixtures(predictor, x, values_per_row, precision):
             parts.append(np.asarray(compute(rows, count, draws))[:, :count])
             if observer is not None:

@@ -45,8 +45,6 @@ _MOST_ROWS = 8192
 _ROW_OVERHEAD = 256
 """Fixed cost of a step: it equals the cost of the gradients of this many rows."""
 _QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
-_LENGTHS = np.logspace(-9, 0, 181)
-"""Candidate step sizes, in units of the posterior's variance in the stiffest direction."""
 
 
 class PilotMeasurement(NamedTuple):
@@ -110,13 +108,21 @@ def longest_step(sampler: Any, relative_noise: float, num_data: int, target: flo
         target: largest accepted ratio of the two variances.
     """
     is_within_target = np.asarray(_ratios(sampler, jnp.asarray(relative_noise), num_data)) <= target
-    return float(_LENGTHS[is_within_target].max(initial=0.0))
+    return float(_lengths()[is_within_target].max(initial=0.0))
+
+
+def _lengths() -> Float[np.ndarray, " length"]:
+    """Return candidate step sizes, in units of the posterior's variance in the stiffest direction.
+
+    The array is new at each call, because JAX confuses the precisions of a constant array that it traces in both.
+    """
+    return np.logspace(-9, 0, 181)
 
 
 @eqx.filter_jit
 def _ratios(sampler: Any, relative_noise: Float[Array, ""], num_data: int) -> Float[Array, " length"]:
     return jax.vmap(lambda length: sampler.variance_ratio(length, length * relative_noise, num_data=num_data))(
-        jnp.asarray(_LENGTHS)
+        jnp.asarray(_lengths())
     )
 
 
@@ -182,7 +188,7 @@ def _pilot(
             state = jax.lax.fori_loop(0, steps, step, state)
             measurement = measure(state, key_measure)
             ratios = _ratios(sampler, measurement.noise / jnp.maximum(measurement.curvature, 1e-30), posterior.num_data)
-            length = jnp.max(jnp.where(ratios <= _PILOT_RATIO, _LENGTHS, 0.0))
+            length = jnp.max(jnp.where(ratios <= _PILOT_RATIO, _lengths(), 0.0))
             eta = jnp.minimum(length, _PILOT_LENGTH) / measurement.stiffest
             return (state, jnp.where(jnp.isfinite(eta), eta, 0.0).astype(start_eta.dtype)), measurement
 
