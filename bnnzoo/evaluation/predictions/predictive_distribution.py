@@ -33,8 +33,8 @@ class PredictiveDistribution:
     Arrays have the shape [row], or [row, target] for several targets. An argument `y` is broadcast against this shape
     and may have further axes in front. For example, `grid[:, None]` evaluates a grid of points at every row.
 
-    Class labels have `probabilities`, `mode`, `mutual_information`, `log_prob`, `sample` and `entropy`. Numbers have all
-    members except `probabilities`, `mode` and `mutual_information`. Any other member raises a UsageError.
+    Class labels have `probabilities`, `mode`, `mutual_information`, `log_prob`, `sample` and `entropy`. Numbers have
+    all members except `probabilities`, `mode` and `mutual_information`. Any other member raises a UsageError.
     """
 
     def __init__(self, predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0, classes: Any = None):

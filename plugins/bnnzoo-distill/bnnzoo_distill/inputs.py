@@ -117,6 +117,7 @@ def push_outside(
     is_pushed[:, free] = rng.uniform(size=(len(x), free.size)) < rng.uniform(size=(len(x), 1)) ** 2
     is_pushed[np.arange(len(x)), rng.choice(free, size=len(x))] = True
     distance = _REACH * rng.uniform(size=x.shape) * (columns.high - columns.low)
+    distance = np.where(columns.whole, np.ceil(distance), distance)  # rounding down would stay in the range
     beyond = np.where(rng.uniform(size=x.shape) < 0.5, columns.low - distance, columns.high + distance)
     return _round_whole(np.where(is_pushed, beyond, x), columns)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ def write(student: Student, path: Path) -> None:
         constants.append(numpy_helper.from_array(np.asarray(values, np.float32), name))
         return name
 
-    def node(kind: str, inputs: list[str], output: str, **attributes: int) -> str:
+    def node(kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
         nodes.append(helper.make_node(kind, inputs, [output], **attributes))
         return output
 

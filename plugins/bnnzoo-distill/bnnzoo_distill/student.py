@@ -40,7 +40,7 @@ class Student:
         y_mean: mean of the target; 0 for classes.
         y_sd: standard deviation of the target, from which the outputs are scaled; 1 for classes.
         tail: coefficients of `tail_of`; zeros for classes.
-        report: results of the check with held-out inputs; docs/distill.md explains their names.
+        report: results of the check with held-out inputs; the README explains their names.
         about: the run and the settings of the training.
     """
 
