@@ -38,7 +38,7 @@ def gap_rows(count: int, seed: int):
 @pytest.fixture(scope="session")
 def gap_file(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("gap") / "run.nc"
-    model, noise = {"name": "mlp", "hidden": (16,)}, {"name": "gaussian", "scale": 4.0}
+    model, noise = {"name": "mlp", "hidden": (16,)}, {"name": "gaussian", "scale": 0.14}
     bnnzoo.sample(model, "nuts", data=gap_rows(150, 0), likelihood=noise, warmup=300, draws=250, out=out, **CHAINS)
     return out
 
