@@ -50,8 +50,9 @@ def check(run: Run, kind: Kind, student: Student, inputs: Inputs, answers: Answe
     student = replace(student, signature=student.signature._replace(encoding=None))
     distribution = PredictiveDistribution(run.predictor, x, seed=seed)
     if kind == "classification":
-        labels = distribution.classes
-        y = np.searchsorted(labels, distribution.sample(1)[0], sorter=np.argsort(labels)) if y is None else y
+        if y is None:
+            order = np.argsort(distribution.classes)
+            y = order[np.searchsorted(distribution.classes, distribution.sample(1)[0], sorter=order)]
         with np.errstate(divide="ignore"):
             logs = np.log(distribution.probabilities[np.arange(len(x)), y])
     else:
