@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-_SECONDS = 3.0
+_SECONDS = 1.0
 
 
 def milliseconds(call: Callable[[], Any]) -> float:
@@ -53,7 +53,7 @@ def main() -> None:
     print("predictor          one row [ms]  row of 1000 [ms]")
     for name, predict in [("run", teacher), ("student: mean", student.mean), ("student: predict", student.predict)]:
         one, many = milliseconds(lambda: predict(rows[:1])), milliseconds(lambda: predict(rows)) / len(rows)  # noqa: B023
-        print(f"{name:<18} {one:>12.3f}  {many:>16.5f}")
+        print(f"{name:<18} {one:>12.3f}  {many:>16.5f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -94,8 +94,8 @@ def missed_goals(report: dict[str, Any], settings: Settings, inputs: int) -> lis
         missed.append(
             f"the NLL of the student on the {test['rows']} test rows is {test['nll_gap']:.3f} +- "
             f"{test['nll_gap_se']:.3f} nats per row above that of the run (goal: at most {MOST_NLL_GAP}); train longer "
-            f"({longer}) or a larger network ({setting('width', 2 * settings.width)}); a student cannot learn a "
-            "density with several modes"
+            f"with more inputs ({longer}, {setting('inputs', 3 * inputs)}); a student cannot learn a density with "
+            "several modes"
         )
     for name in ("test", "shifted"):
         correlation = report.get(name, {}).get("epistemic_correlation")
