@@ -18,7 +18,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         **dict.fromkeys(("adjusted-mclmc", "blackjax-nuts", "blackjax-hmc", "barker"), "bnnzoo-blackjax"),
         **dict.fromkeys(("austerity", "confidence", "minibatch-barker"), "bnnzoo-minibatch-tests"),
     },
-    "commands": {"bench": "bnnzoo-bench", "party": "bnnzoo-federated"},
+    "commands": {"bench": "bnnzoo-bench", "distill": "bnnzoo-distill", "party": "bnnzoo-federated"},
 }
 """Names of parts and commands in other packages. An error message names the package to install."""
 

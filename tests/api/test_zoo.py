@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 import bnnzoo
 from bnnzoo import store
-from bnnzoo.api import entrances, keywords
+from bnnzoo.api import entrances, keywords, resuming
 from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.posterior.likelihoods import Gaussian
@@ -72,7 +72,7 @@ def _check_resume(recipe: Recipe, expected_run: bnnzoo.Run, polls: tuple[int, ..
                 assert tree["posterior"].sizes["draw"] == draws_done
             before = expected_run.posterior["posterior"]["weight"].values[:, :draws_done]
             np.testing.assert_array_equal(result.posterior["posterior"]["weight"].values, before)
-        resumed = entrances.resume(out)
+        resumed = resuming.resume(out)
         tiny.assert_same_bits(groups(resumed), groups(expected_run))
         assert steady(resumed) == steady(expected_run)
         assert not store.parts_folder(out).exists()
@@ -96,12 +96,12 @@ def test_an_interrupted_run_resumes_twice(finished_runs, tmp_path):
     out = tmp_path / "run.nc"
     for chunk, start in (
         (2, functools.partial(entrances.run_recipe, tiny.recipe("mala"), out=out)),
-        (1, functools.partial(entrances.resume, out)),
-        (3, functools.partial(entrances.resume, out)),
+        (1, functools.partial(resuming.resume, out)),
+        (3, functools.partial(resuming.resume, out)),
     ):
         with pytest.raises(InterruptedRunError):
             start(**tiny.stopped(chunk))
-    tiny.assert_same_bits(groups(entrances.resume(out)), groups(finished_runs("mala")))
+    tiny.assert_same_bits(groups(resuming.resume(out)), groups(finished_runs("mala")))
 
 
 @pytest.mark.long
@@ -127,7 +127,7 @@ def test_an_mlp_that_trains_its_starts_resumes_to_the_same_bits(tmp_path):
     polls = []
     with pytest.raises(InterruptedRunError):
         entrances.run_recipe(recipe, out=out, observer=lambda p: polls.append(p), stop=lambda: 15 * _sampling(polls))
-    tiny.assert_same_bits(groups(entrances.resume(out)), groups(complete))
+    tiny.assert_same_bits(groups(resuming.resume(out)), groups(complete))
 
 
 def _sampling(polls: list[Any]) -> int:
@@ -142,7 +142,7 @@ def test_a_run_that_was_killed_after_its_last_chunk_resumes(finished_runs, tmp_p
     with pytest.raises(KeyboardInterrupt):
         entrances.run_recipe(tiny.recipe("random-walk", checkpoint_every=0), out=out)
     monkeypatch.undo()
-    tiny.assert_same_bits(groups(entrances.resume(out)), groups(finished_runs("random-walk")))
+    tiny.assert_same_bits(groups(resuming.resume(out)), groups(finished_runs("random-walk")))
 
 
 def test_a_file_that_cannot_be_written_can_be_written_later(finished_runs, tmp_path, monkeypatch):
@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_written_can_be_written_later(finished_runs, tmp_p
     assert caught.value.exit_code == 1
     monkeypatch.undo()
     assert not out.exists()
-    tiny.assert_same_bits(groups(entrances.resume(out)), groups(finished_runs("random-walk")))
+    tiny.assert_same_bits(groups(resuming.resume(out)), groups(finished_runs("random-walk")))
 
 
 def _killed(*_: Any, **__: Any) -> None:
@@ -168,9 +168,9 @@ def _full(*_: Any, **__: Any) -> None:
 def test_a_finished_run_has_nothing_to_resume(finished_runs, tmp_path):
     path = finished_runs("random-walk").path
     with pytest.raises(UsageError, match="is finished, so there is nothing to resume"):
-        entrances.resume(path)
+        resuming.resume(path)
     with pytest.raises(UsageError, match="no such run"):
-        entrances.resume(tmp_path / "gone.nc")
+        resuming.resume(tmp_path / "gone.nc")
 
 
 @pytest.mark.usefixtures("as_options")
@@ -181,8 +181,8 @@ def test_another_environment_does_not_resume_silently(finished_runs, tmp_path, m
         entrances.run_recipe(tiny.recipe("random-walk"), out=out, **tiny.stopped(7))
     monkeypatch.undo()
     with pytest.raises(UsageError, match=r"jax was 0\.0\.1.*--allow-inexact-resume"):
-        entrances.resume(out)
-    result = entrances.resume(out, allow_inexact=True)
+        resuming.resume(out)
+    result = resuming.resume(out, allow_inexact=True)
     assert "jax was 0.0.1" in result.attributes["inexact_resume"]
     tiny.assert_same_bits(groups(result), groups(finished_runs("random-walk")))
 

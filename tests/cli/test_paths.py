@@ -12,7 +12,7 @@ import tiny
 
 import bnnzoo
 from bnnzoo import cli
-from bnnzoo.api import entrances
+from bnnzoo.api import entrances, resuming
 from bnnzoo.errors import UsageError
 
 SAMPLE = tiny.arguments("random-walk")
@@ -108,7 +108,7 @@ def test_invalid_paths_are_refused_in_python(path, run_folder):
     run = bnnzoo.open("run.nc")
     for use in (
         bnnzoo.open,
-        entrances.resume,
+        resuming.resume,
         run.save,
         lambda path: bnnzoo.sample("linear", "random-walk", data=(x, y), out=path),
         lambda path: bnnzoo.concat([path, "other.nc"]),

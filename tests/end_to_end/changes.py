@@ -142,6 +142,7 @@ SHORTER: dict[tuple[str, ...], list[str]] = {
     ("check", "sampler"): _TESTS,
     ("check", "model", "mlp", "--model.hidden", "5", "--sbc"): ["--replicates", "32", "--warmup", "5", "--thin", "1"],
     ("audit",): ["--seconds", "1"],
+    ("distill",): ["--inputs", "300", "--steps", "20", "--force"],
 }
 """Options that are added to a command, by its first words, so that it takes only seconds."""
 

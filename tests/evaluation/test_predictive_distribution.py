@@ -183,7 +183,8 @@ def test_it_agrees_with_predict_and_evaluate(run):
     x, y = run.test_rows()
     distribution, table = run.predictive(x), run.predict(x)
     np.testing.assert_allclose(distribution.mean, table["mean"], rtol=1e-6)
-    np.testing.assert_allclose(distribution.sd, table["sd"], rtol=1e-5)
+    for name in ("sd", "aleatoric_sd", "epistemic_sd"):
+        np.testing.assert_allclose(getattr(distribution, name), table[name], rtol=1e-5)
     # 1000 samples a row: their 5 % quantile is 0.007 of probability from its place, in one standard error.
     for level, name in ((0.05, "q05"), (0.5, "q50"), (0.95, "q95")):
         error = distribution.cdf(table[name]) - level
@@ -250,8 +251,9 @@ def test_inapplicable_methods_are_refused(run):
     assert (len(distribution), distribution.target_names) == (1, ("y",))
     with pytest.raises(UsageError, match=r"quantile: q must be above 0 and below 1 \(got \[1.0\]\)"):
         distribution.quantile(1.0)
-    with pytest.raises(UsageError, match=r"probabilities: is supported for classes only; use mean"):
-        _ = distribution.probabilities
+    for name in ("probabilities", "mutual_information"):
+        with pytest.raises(UsageError, match=rf"{name}: is supported for classes only; use mean"):
+            getattr(distribution, name)
     with pytest.raises(UsageError, match=r"y has shape \[4\], which cannot be broadcast against \[2\]; put"):
         run.predictive([[0.0], [1.0]]).cdf(np.zeros(4))
     with pytest.raises(UsageError, match=r"sample: n must be 1 or more \(got 0\)"):
@@ -311,10 +313,16 @@ def test_classes_of_a_run_and_of_an_estimator():
     samples = distribution.sample(20_000)
     for number, label in enumerate(distribution.classes):
         np.testing.assert_allclose((samples == label).mean(0), distribution.probabilities[:, number], atol=0.04)
+    of_draws = estimator.run_.functions(x[:5]).reshape(-1, 5, 3)
+    information = stats.entropy(of_draws.mean(0), axis=1) - stats.entropy(of_draws, axis=2).mean(0)
+    np.testing.assert_allclose(distribution.mutual_information, information, atol=1e-5)
     by_name = estimator.run_.predictive(x[:5])
     assert set(by_name.mode) <= {"2", "9", "10"}
     with pytest.raises(UsageError, match=r"mean: is not supported for classes; use probabilities"):
         _ = distribution.mean
+    for member in ("aleatoric_sd", "epistemic_sd"):
+        with pytest.raises(UsageError, match=f"{member}: is not supported for classes"):
+            getattr(distribution, member)
     for member in ("cdf", "quantile", "interval"):
         with pytest.raises(UsageError, match=f"{member}: is not supported for classes"):
             getattr(distribution, member)(0.5)

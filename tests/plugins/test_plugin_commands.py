@@ -210,6 +210,7 @@ def test_a_wrong_name_is_compared_with_the_commands_of_plugins_too(site, capsys)
         (["show", "mlp", "minibatch-barker"], "which is not installed: pip install bnnzoo-minibatch-tests"),
         (["party"], "no command named 'party'; it is in the package bnnzoo-federated"),
         (["party", "serve", "a"], "which is not installed: pip install bnnzoo-federated"),
+        (["distill", "run.nc"], "which is not installed: pip install bnnzoo-distill"),
     ],
 )
 def test_a_command_of_a_missing_package_names_the_package(arguments, message, without_plugins, capsys):

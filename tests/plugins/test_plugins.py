@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tiny
 
-from bnnzoo.api import entrances
+from bnnzoo.api import entrances, resuming
 from bnnzoo.cli.zoo import runnable
 from bnnzoo.errors import BnnzooWarning, InterruptedRunError, NotFoundError, UsageError
 from bnnzoo.plugins import registry
@@ -390,7 +390,7 @@ def test_a_run_whose_plugin_is_gone_names_its_package(site, tmp_path, monkeypatc
         "no sampler named 'good:walk'; the run was made with packages that are not installed: pip install good==0.2"
     )
     with pytest.raises(NotFoundError, match=message):
-        entrances.resume(out)
+        resuming.resume(out)
 
 
 def _walk(site, distribution: str, source: str = "") -> None:
@@ -435,9 +435,9 @@ def test_resume_refuses_a_changed_plugin(site, tmp_path):
     with pytest.warns(BnnzooWarning, match=changed):
         entrances.open(finished).predict(np.zeros((2, 10)))
     with pytest.raises(UsageError, match="the source of sampler good:walk was changed; use the environment"):
-        entrances.resume(stopped)
+        resuming.resume(stopped)
     with pytest.warns(BnnzooWarning, match="the source of sampler good:walk was changed"):
-        entrances.resume(stopped, allow_inexact=True)
+        resuming.resume(stopped, allow_inexact=True)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from scipy import stats
 
 import bnnzoo
 from bnnzoo import assembly, cli
-from bnnzoo.api import entrances
+from bnnzoo.api import entrances, resuming
 from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.models import Cnn, Linear, Mdn, Mlp
 from bnnzoo.posterior import passes
@@ -279,7 +279,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
         raise AssertionError("nothing is trained again")
 
     monkeypatch.setattr(positions, "train", train)
-    resumed = entrances.resume(tmp_path / "run.nc")
+    resumed = resuming.resume(tmp_path / "run.nc")
     for group in ("posterior", "sample_stats", "constant_data"):
         result, expected = ({str(n): v.values for n, v in r.posterior[group].data_vars.items()} for r in (resumed, run))
         tiny.assert_same_bits(result, expected)

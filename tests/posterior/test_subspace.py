@@ -16,7 +16,7 @@ import tiny
 
 import bnnzoo
 from bnnzoo import assembly, cli
-from bnnzoo.api import entrances
+from bnnzoo.api import entrances, resuming
 from bnnzoo.errors import DamagedError, InterruptedRunError, UsageError
 from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
@@ -380,7 +380,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
         raise AssertionError("nothing is trained again")
 
     monkeypatch.setattr(positions, "train", train)
-    again = entrances.resume(tmp_path / "run.nc")
+    again = resuming.resume(tmp_path / "run.nc")
     for group in ("posterior", "sample_stats", "constant_data"):
         result, wanted = ({str(n): v.values for n, v in r.posterior[group].data_vars.items()} for r in (again, run))
         tiny.assert_same_bits(result, wanted)
@@ -396,7 +396,7 @@ def test_the_penalty_resumes_with_its_anchor_at_the_mode(data, tmp_path):
     stop = lambda: signal.SIGINT if seen and seen[-1].phase == "sampling" else 0  # noqa: E731
     with pytest.raises(InterruptedRunError):
         entrances.run_recipe(recipe, out=tmp_path / "run.nc", observer=seen.append, stop=stop)
-    again = entrances.resume(tmp_path / "run.nc")
+    again = resuming.resume(tmp_path / "run.nc")
     for group in ("posterior", "sample_stats"):
         result, wanted = ({str(n): v.values for n, v in r.posterior[group].data_vars.items()} for r in (again, whole))
         tiny.assert_same_bits(result, wanted)

@@ -17,7 +17,7 @@ import tiny
 from scipy import stats
 
 import bnnzoo
-from bnnzoo.api import entrances
+from bnnzoo.api import entrances, resuming
 from bnnzoo.errors import BnnzooWarning, InterruptedRunError, UsageError
 from bnnzoo.models import Cnn, Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
@@ -634,7 +634,7 @@ def test_an_unfinished_and_a_resumed_run_are_linearised(tmp_path):
     np.testing.assert_allclose(part.functions(x)[..., 0], _by_hand(part, x)[1], atol=1e-4)
     modes = part.posterior["constant_data"]["linearised_at_layers_0_weight"].values
     part.posterior.close()
-    uninterrupted = entrances.resume(out)
+    uninterrupted = resuming.resume(out)
     np.testing.assert_array_equal(
         uninterrupted.posterior["constant_data"]["linearised_at_layers_0_weight"].values, modes
     )

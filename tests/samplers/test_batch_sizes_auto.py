@@ -13,7 +13,7 @@ import tiny
 from gaussian_mean import GaussianMean
 from scipy.special import ndtr, ndtri
 
-from bnnzoo.api import entrances
+from bnnzoo.api import entrances, resuming
 from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers.subsampled.batch_sizes import START, Sizes, WarmupMeans, full_batch, resize_batches, split_batches
@@ -259,7 +259,7 @@ def test_chosen_sizes_are_stored_and_survive_an_interruption(tmp_path):
     recipe = tiny.recipe("penalty", **options)
     with pytest.raises(InterruptedRunError):
         entrances.run_recipe(recipe, out=tmp_path / "cut.nc", **tiny.stopped(4))
-    resumed = entrances.resume(tmp_path / "cut.nc")
+    resumed = resuming.resume(tmp_path / "cut.nc")
     assert json.loads(resumed.attributes["tuned"]) == tuned
     for name, values in uninterrupted.posterior["posterior"].data_vars.items():
         np.testing.assert_array_equal(values, resumed.posterior["posterior"][name])

@@ -14,7 +14,7 @@ import tiny
 
 import bnnzoo
 from bnnzoo import store
-from bnnzoo.api import entrances, keywords
+from bnnzoo.api import entrances, keywords, resuming
 from bnnzoo.data import load_recipe_data
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import Finding
@@ -165,7 +165,7 @@ def test_a_run_interrupted_at_a_check_repeats_the_check_on_resume(tmp_path, monk
     with pytest.raises(bnnzoo.errors.InterruptedRunError, match="after 100 of 800 draws"):
         entrances.run_recipe(recipe, out=out, observer=watch, stop=lambda: 2 if at[0] == 100 else 0)
     assert stops == []
-    assert entrances.resume(out).attributes["draws_done"] == 100
+    assert resuming.resume(out).attributes["draws_done"] == 100
     assert len(stops) == 1
 
 
@@ -307,7 +307,7 @@ def test_a_run_resumed_after_warm_up_keeps_its_measured_thinning(tmp_path, monke
         entrances.run_recipe(
             recipe, out=out, observer=lambda p: phases.append(p.phase), stop=lambda: "sampling" in phases
         )
-    entrances.resume(out)
+    resuming.resume(out)
     attributes = bnnzoo.open(out).attributes
     assert "thin: 4" in attributes["recipe"]
     again = entrances.run_recipe(recipe_from(attributes["recipe"]), out=tmp_path / "again.nc")
@@ -389,6 +389,6 @@ def test_a_budget_that_was_interrupted_goes_on(data, tmp_path):
     calls = iter(range(10**6))
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
         entrances.run_recipe(recipe, out=out, stop=lambda: 2 if next(calls) > 6 else 0)
-    run = entrances.resume(out)
+    run = resuming.resume(out)
     assert run.attributes["complete"] == 1
     assert run.attributes["ended"] in ("budget", "draws")

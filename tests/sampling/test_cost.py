@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 from bnnzoo import assembly
-from bnnzoo.api import entrances
+from bnnzoo.api import entrances, resuming
 from bnnzoo.errors import InterruptedRunError
 from bnnzoo.sampling.initial import budget, positions, trained_start
 
@@ -71,7 +71,7 @@ def test_transport_from_the_prior_counts_as_start(tmp_path, monkeypatch):
     assert planned == [1000.0]
     with pytest.raises(InterruptedRunError):
         entrances.run_recipe(recipe, out=tmp_path / "cut.nc", **tiny.stopped(2))
-    resumed = entrances.resume(tmp_path / "cut.nc").attributes
+    resumed = resuming.resume(tmp_path / "cut.nc").attributes
     assert resumed["target_evaluations"] == result["target_evaluations"]
     assert resumed["seconds_warmup"] >= 1000
 

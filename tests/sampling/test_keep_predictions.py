@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from bnnzoo import cli, store
-from bnnzoo.api import concat, entrances
+from bnnzoo.api import concat, entrances, resuming
 from bnnzoo.errors import InterruptedRunError, UsageError
 
 RNG = np.random.default_rng(0)
@@ -83,7 +83,7 @@ def test_a_run_that_keeps_predictions_resumes_to_the_same_bits(table, tmp_path):
         out = tmp_path / f"{chunk}.nc"
         with pytest.raises(InterruptedRunError):
             entrances.run_recipe(requested, out=out, **tiny.stopped(chunk))
-        resumed = entrances.resume(out)
+        resumed = resuming.resume(out)
         for group in ("posterior", "sample_stats", "warmup_posterior"):
             for name, values in uninterrupted.posterior[group].data_vars.items():
                 np.testing.assert_array_equal(values, resumed.posterior[group][name], err_msg=str(name))

@@ -19,7 +19,7 @@ import tiny
 
 import bnnzoo
 from bnnzoo import assembly
-from bnnzoo.api import entrances, keywords
+from bnnzoo.api import entrances, keywords, resuming
 from bnnzoo.data import load_recipe_data
 from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.posterior import NetworkPosterior, passes
@@ -177,7 +177,7 @@ def test_a_run_on_a_mesh_resumes_to_the_same_bits(tmp_path):
     uninterrupted = draw(tmp_path / "a.nc", "mala", "chains=2,data=2")
     with pytest.raises(InterruptedRunError):
         entrances.run_recipe(recipe("mala", "chains=2,data=2"), out=tmp_path / "b.nc", **tiny.stopped(4))
-    entrances.resume(tmp_path / "b.nc")
+    resuming.resume(tmp_path / "b.nc")
     np.testing.assert_array_equal(draws_of(tmp_path / "b.nc"), uninterrupted)
 
 

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 import bnnzoo
 from bnnzoo import store
-from bnnzoo.api import entrances
+from bnnzoo.api import entrances, resuming
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior, backend
@@ -147,7 +147,7 @@ def test_a_part_that_could_not_be_written_is_drawn_again(tmp_path, monkeypatch):
     part = bnnzoo.open(tmp_path / "cut.nc")
     before = part.attributes["seconds_sampling"]
     part.posterior.close()
-    cut = entrances.resume(tmp_path / "cut.nc")
+    cut = resuming.resume(tmp_path / "cut.nc")
     assert next(calls) > 3
     both = [run.posterior["posterior"].to_dataset() for run in (uninterrupted, cut)]
     xr.testing.assert_identical(*both)

@@ -22,7 +22,7 @@ from test_hostile_files import refused
 
 import bnnzoo
 from bnnzoo import store
-from bnnzoo.api import entrances
+from bnnzoo.api import entrances, resuming
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.sampling.loop import carry
@@ -315,10 +315,10 @@ def test_a_damaged_run_resumes_from_its_last_intact_state(run, finished_run):
     last = len(parts) - 1
     flipped(parts[last]["file"])(folder)
     with pytest.raises(UsageError, match=r"--from-part (\d+)") as caught:
-        entrances.resume(run)
+        resuming.resume(run)
     number = int(str(caught.value).rsplit(" ", 1)[1])
     assert 0 < number <= last
-    resumed = entrances.resume(run, from_part=number)
+    resumed = resuming.resume(run, from_part=number)
     tiny.assert_same_bits(draws(resumed), draws(finished_run))
 
 
@@ -328,17 +328,17 @@ def test_a_run_without_intact_parts_resumes_from_the_end_of_warm_up(run, finishe
     for part in manifest(folder)["parts"]:
         flipped(part["file"])(folder)
     with pytest.raises(UsageError, match="--from-part 0"):
-        entrances.resume(run)
-    tiny.assert_same_bits(draws(entrances.resume(run, from_part=0)), draws(finished_run))
+        resuming.resume(run)
+    tiny.assert_same_bits(draws(resuming.resume(run, from_part=0)), draws(finished_run))
 
 
 @pytest.mark.usefixtures("as_options")
 def test_a_damaged_checkpoint_is_not_the_only_one(run, finished_run):
     cut("checkpoint.npz")(store.parts_folder(run))
     with pytest.raises(UsageError, match=r"--from-part (\d+)") as caught:
-        entrances.resume(run)
+        resuming.resume(run)
     number = int(str(caught.value).rsplit(" ", 1)[1])
-    tiny.assert_same_bits(draws(entrances.resume(run, from_part=number)), draws(finished_run))
+    tiny.assert_same_bits(draws(resuming.resume(run, from_part=number)), draws(finished_run))
 
 
 @pytest.mark.usefixtures("as_options")
@@ -347,7 +347,7 @@ def test_without_any_checkpoint_there_is_only_a_new_start(run):
     for path in folder.glob("checkpoint*"):
         path.unlink()
     with pytest.raises(UsageError, match="start the run again with --force"):
-        entrances.resume(run)
+        resuming.resume(run)
 
 
 @pytest.mark.usefixtures("as_options")
@@ -356,10 +356,10 @@ def test_a_finished_file_is_read_despite_leftover_parts(finished_run, tmp_path):
     finished_run.save(out)
     (tmp_path / "run.nc.parts").mkdir()
     assert bnnzoo.open(out).attributes["complete"] == 1
-    assert entrances.resume(out).attributes["complete"] == 1
+    assert resuming.resume(out).attributes["complete"] == 1
     assert not (tmp_path / "run.nc.parts").exists()
     with pytest.raises(UsageError, match="is finished, so there is nothing to resume"):
-        entrances.resume(out)
+        resuming.resume(out)
     with pytest.raises(UsageError, match="exists; use another -o, or --force"):
         entrances.run_recipe(tiny.recipe("random-walk"), out=out)
 
@@ -384,7 +384,7 @@ def test_force_stopped_before_its_first_checkpoint_leaves_the_old_run(finished_r
     with pytest.raises(
         UsageError, match="is finished; a new run that should replace it stopped before its first check"
     ):
-        entrances.resume(out)
+        resuming.resume(out)
     tiny.assert_same_bits(draws(bnnzoo.open(out)), draws(finished_run))
 
 
@@ -395,7 +395,7 @@ def test_a_folder_left_by_an_early_kill_does_not_block_a_run(tmp_path):
     with pytest.raises(
         UsageError, match="stopped during its preparation, so there is nothing to resume; start the run again"
     ):
-        entrances.resume(out)
+        resuming.resume(out)
     entrances.run_recipe(tiny.recipe("random-walk"), out=out)
     assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]
 
@@ -479,7 +479,7 @@ def test_a_false_checkpoint_is_refused_before_anything_is_written(case, run):
     LIES[case](folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".npz", ".json")}
     with pytest.raises(UsageError, match=r"damaged|the description of the data cannot be read"):
-        entrances.resume(run)
+        resuming.resume(run)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".npz", ".json")} == before
 
 

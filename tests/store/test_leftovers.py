@@ -12,7 +12,7 @@ import tiny
 
 import bnnzoo
 from bnnzoo import cli, store
-from bnnzoo.api import entrances
+from bnnzoo.api import resuming
 from bnnzoo.errors import DamagedError, UsageError
 from bnnzoo.store import run_parts
 from bnnzoo.store.command import COMMAND
@@ -205,7 +205,7 @@ def test_a_damaged_command_is_not_shown(content, tmp_path, killed):
     killed(started(out), store.writer.Store, "create")
     (store.parts_folder(out) / COMMAND).write_bytes(content)
     with pytest.raises(UsageError, match=r"nothing to resume; start the run again$"):
-        entrances.resume(out)
+        resuming.resume(out)
 
 
 def test_a_command_that_read_a_pipe_is_not_offered():

@@ -33,8 +33,8 @@ class PredictiveDistribution:
     Arrays have the shape [row], or [row, target] for several targets. An argument `y` is broadcast against this shape
     and may have further axes in front. For example, `grid[:, None]` evaluates a grid of points at every row.
 
-    Class labels have `probabilities`, `mode`, `log_prob`, `sample` and `entropy`. Numbers have all members except
-    `probabilities` and `mode`. Any other member raises a UsageError.
+    Class labels have `probabilities`, `mode`, `mutual_information`, `log_prob`, `sample` and `entropy`. Numbers have
+    all members except `probabilities`, `mode` and `mutual_information`. Any other member raises a UsageError.
     """
 
     def __init__(self, predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0, classes: Any = None):
@@ -93,6 +93,24 @@ class PredictiveDistribution:
         """Standard deviation of the mixture, from the noise given a draw and from the variance of the draws' means."""
         self._require_numbers("sd")
         return self._shaped(self._network_sd * self._target_units)
+
+    @property
+    def aleatoric_sd(self) -> Float[np.ndarray, "row *target"]:
+        """Root of the variance of the target given a draw, averaged over the draws."""
+        self._require_numbers("aleatoric_sd")
+        return self._shaped(np.sqrt(np.asarray(self._moments.aleatoric, np.float64)) * self._target_units)
+
+    @property
+    def epistemic_sd(self) -> Float[np.ndarray, "row *target"]:
+        """Root of the variance between the means of the draws."""
+        self._require_numbers("epistemic_sd")
+        return self._shaped(np.sqrt(np.asarray(self._moments.epistemic, np.float64)) * self._target_units)
+
+    @property
+    def mutual_information(self) -> Float[np.ndarray, " row"]:
+        """Mutual information of class label and draw, in nats: the epistemic part of the entropy."""
+        self._require_classes("mutual_information")
+        return np.asarray(self._moments.epistemic[:, 0], np.float64)
 
     @property
     def probabilities(self) -> Float[np.ndarray, "row class"]:

@@ -1,0 +1,108 @@
+"""Comparison of the student with the teacher on inputs that the training did not use."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from bnnzoo import PredictiveDistribution, Run
+from bnnzoo.finding import setting
+from bnnzoo_distill import teacher
+from bnnzoo_distill.student import Student
+from bnnzoo_distill.teacher import Answers, Kind
+from bnnzoo_distill.training import Settings
+
+MOST_NLL_GAP = 0.02
+"""Goal: largest difference of the NLL of student and teacher on the test rows, in nats per row."""
+LEAST_CORRELATION = 0.95
+"""Goal: smallest correlation of the epistemic uncertainties of student and teacher."""
+
+
+class Inputs(NamedTuple):
+    """Encoded inputs in original units at which the student is checked.
+
+    Attributes:
+        test: test rows, or generated inputs if there are no test rows.
+        test_y: targets of the test rows; None if there are no test rows.
+        shifted: test rows that were pushed beyond the range of the training rows; empty if this is impossible.
+        generated: generated inputs.
+    """
+
+    test: Float[np.ndarray, "row feature"]
+    test_y: Shaped[np.ndarray, " row"] | None
+    shifted: Float[np.ndarray, "row feature"]
+    generated: Float[np.ndarray, "row feature"]
+
+
+def check(run: Run, kind: Kind, student: Student, inputs: Inputs, answers: Answers, seed: int) -> dict[str, Any]:
+    """Return what the student lost, for each kind of rows; `answers` are the teacher's at the generated inputs.
+
+    Each kind (`test`, `shifted`, `generated`) has the keys `rows`, `rmse_mean` and `epistemic_correlation`. `test` also
+    has `nll_teacher`, `nll_student`, `nll_gap` and `nll_gap_se`, the standard error of the gap over rows. Without test
+    rows, the targets are samples from the teacher.
+    """
+    x, y = inputs.test, inputs.test_y
+    # The inputs are already encoded, so the student must not expect the table with text.
+    student = replace(student, signature=student.signature._replace(encoding=None))
+    distribution = PredictiveDistribution(run.predictor, x, seed=seed)
+    if kind == "classification":
+        if y is None:
+            order = np.argsort(distribution.classes)
+            y = order[np.searchsorted(distribution.classes, distribution.sample(1)[0], sorter=order)]
+        with np.errstate(divide="ignore"):
+            logs = np.log(distribution.probabilities[np.arange(len(x)), y])
+    else:
+        y = distribution.sample(1)[0] if y is None else y
+        logs = distribution.log_prob(y)
+    gaps = logs - student.log_prob(x, y)
+    report = {
+        "test": {
+            **_agreement(kind, student, x, teacher.ask(run, kind, x, seed)),
+            "nll_teacher": -float(logs.mean()),
+            "nll_student": -float((logs - gaps).mean()),
+            "nll_gap": float(gaps.mean()),
+            "nll_gap_se": float(gaps.std() / math.sqrt(len(gaps))),
+        }
+    }
+    if len(inputs.shifted):
+        report["shifted"] = _agreement(kind, student, inputs.shifted, teacher.ask(run, kind, inputs.shifted, seed))
+    return report | {"generated": _agreement(kind, student, inputs.generated, answers)}
+
+
+def _agreement(kind: Kind, student: Student, x: Float[np.ndarray, "row feature"], answers: Answers) -> dict[str, Any]:
+    """Return the root mean squared difference of the means, and the correlation of the epistemic uncertainties."""
+    classifies = kind == "classification"
+    means = student.probabilities(x) if classifies else student.mean(x) / student.y_sd
+    difference = means - (answers.mean if classifies else answers.mean / student.y_sd)
+    epistemic = student.mutual_information(x) if classifies else student.epistemic_sd(x)
+    # Without variation of the uncertainties, a correlation does not exist.
+    varies = len(x) > 2 and min(np.ptp(epistemic), np.ptp(answers.epistemic)) > 0
+    correlation = float(np.corrcoef(epistemic, answers.epistemic)[0, 1]) if varies else None
+    rmse = float(np.sqrt(np.mean(difference**2)))
+    return {"rows": len(x), "rmse_mean": rmse, "epistemic_correlation": correlation}
+
+
+def missed_goals(report: dict[str, Any], settings: Settings, inputs: int) -> list[str]:
+    """Return a description of each goal that the student misses, with its remedy; empty if it reaches all goals."""
+    missed, test = [], report["test"]
+    longer = setting("steps", 3 * settings.steps)
+    if test["nll_gap"] > MOST_NLL_GAP:
+        missed.append(
+            f"the NLL of the student on the {test['rows']} test rows is {test['nll_gap']:.3f} +- "
+            f"{test['nll_gap_se']:.3f} nats per row above that of the run (goal: at most {MOST_NLL_GAP}); train longer "
+            f"with more inputs ({longer}, {setting('inputs', 3 * inputs)}); a student cannot learn a density with "
+            "several modes"
+        )
+    for name in ("test", "shifted"):
+        correlation = report.get(name, {}).get("epistemic_correlation")
+        if correlation is not None and correlation < LEAST_CORRELATION:
+            missed.append(
+                f"the correlation of the epistemic uncertainties of student and run on the {name} rows is "
+                f"{correlation:.3f} (goal: at least {LEAST_CORRELATION}); train longer and with more inputs "
+                f"({longer}, {setting('inputs', 3 * inputs)})"
+            )
+    return missed

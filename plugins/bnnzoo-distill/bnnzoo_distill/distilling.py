@@ -1,0 +1,119 @@
+"""Distillation of a run: generate inputs, ask the teacher, train the student, check it."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+import bnnzoo
+from bnnzoo import BnnzooWarning, Run, UsageError
+from bnnzoo.progress import Observer
+from bnnzoo_distill import checking, teacher, training
+from bnnzoo_distill.inputs import Columns, generate, push_outside
+from bnnzoo_distill.student import Student
+from bnnzoo_distill.teacher import Answers, Kind
+from bnnzoo_distill.training import Settings
+
+INPUTS, STEPS, WIDTH = 40_000, 20_000, 128
+_LEAST_INPUTS = 200
+
+
+def distill(
+    run: Run | str | Path,
+    *,
+    data: Any = None,
+    test: Any = None,
+    inputs: int = INPUTS,
+    steps: int = STEPS,
+    width: int = WIDTH,
+    seed: int = 0,
+    observer: Observer | None = None,
+) -> Student:
+    """Train one small network that predicts like all draws of a run, and check it on held-out inputs.
+
+    The student learns the mean (or the class probabilities) and the aleatoric and epistemic uncertainty. Its training
+    inputs are the training rows of the run, and new inputs between, near and beyond these rows.
+
+    Args:
+        run: the run, or its file.
+        data: rows near which the student is trained, in any form that `--data` of `bnnzoo predict` accepts; by default
+            the training rows of the run. Targets are not needed.
+        test: rows with targets on which the student is checked; by default the test rows of the run. If there are none,
+            generated inputs and samples of the run's predictions are used.
+        inputs: number of training inputs, at least 200. A tenth as many further inputs are held out.
+        steps: number of optimisation steps.
+        width: units of each of the three hidden layers.
+        seed: seed of the inputs, the network and the batches.
+        observer: a function that is called with the progress.
+
+    Raises:
+        UsageError: if the run has neither one real target nor classes, or for the reasons of `Run.predict`.
+    """
+    for name, value, least in (("inputs", inputs, _LEAST_INPUTS), ("steps", steps, 1), ("width", width, 1)):
+        if value < least:
+            raise UsageError(f"{name}: must be {least} or more (got {value})")
+    run = run if isinstance(run, Run) else bnnzoo.open(run)
+    kind = teacher.check_supported(run)
+    rows = teacher.rows_near(run, data)
+    if not len(rows):
+        raise UsageError("data: has no rows; give rows like the training rows")
+    rng = np.random.default_rng(seed)
+    columns = Columns.of_rows(rows, run.predictor.signature)
+    held_out = _held_out(run, rows, columns, test, inputs // 10, rng)
+    given = rng.permutation(rows)[: inputs // 4]
+    x = np.concatenate([given, generate(rows, columns, inputs - len(given), rng)])
+    # The teacher answers all inputs at once, so that progress is one bar.
+    answers = teacher.ask(run, kind, np.concatenate([x, held_out.generated]), seed, observer)
+    settings = Settings(width, steps, seed)
+    student = _fit(run, kind, x, answers.take(slice(len(x))), len(given), settings, observer)
+    report = checking.check(run, kind, student, held_out, answers.take(slice(len(x), None)), seed)
+    student.report.update(report)
+    for problem in checking.missed_goals(report, settings, inputs):
+        warnings.warn(BnnzooWarning(f"{run.predictor.record.name}: {problem}"), stacklevel=2)
+    return student
+
+
+def _held_out(
+    run: Run, rows: np.ndarray, columns: Columns, test: Any, count: int, rng: np.random.Generator
+) -> checking.Inputs:
+    """Return the inputs of the check, which the training does not use."""
+    generated = generate(rows, columns, count, rng)
+    if test is not None or run.predictor.record.has_test_rows:
+        x, y = run.test_rows(test)
+        y = y if y.ndim == 1 else y[:, 0]
+    else:
+        x, y = generate(rows, columns, count, rng, outside=0.0), None
+    shifted = push_outside(x, columns, rng) if columns.can_leave_range else x[:0]
+    return checking.Inputs(x, y, shifted, generated)
+
+
+def _fit(
+    run: Run,
+    kind: Kind,
+    x: Float[np.ndarray, "row feature"],
+    answers: Answers,
+    num_given: int,
+    settings: Settings,
+    observer: Observer | None,
+) -> Student:
+    """Train a student on the answers; inputs and target are scaled with the first `num_given` rows."""
+    given = answers.take(slice(num_given))
+    y_mean, y_sd, tail = 0.0, 1.0, np.zeros(2)
+    if kind == "regression":  # variance of the target: of its mean over rows, plus the mean of its variance
+        y_mean = float(given.mean.mean())
+        y_sd = float(np.sqrt(given.mean.var() + np.mean(given.aleatoric**2 + given.epistemic**2)))
+        tail = training.fit_tail(answers)
+    sd = x[:num_given].std(0)
+    x_mean, x_sd = x[:num_given].mean(0), np.where(sd > 0, sd, 1).astype(np.float32)
+    layers = training.train(
+        kind, (x - x_mean) / x_sd, training.targets_of(kind, answers, y_mean, y_sd), settings, observer
+    )
+    attributes, (chains, draws) = run.attributes, run.predictor.record.shape
+    about = {name: attributes[name] for name in ("model", "sampler", "data_sha256", "version") if name in attributes}
+    about |= {"chains": chains, "draws": draws, "inputs": len(x), **settings._asdict()}
+    signature = run.predictor.signature
+    return Student(signature, layers, x_mean, x_sd, x.min(0), x.max(0), y_mean, y_sd, tail, about=about)

@@ -1,0 +1,126 @@
+"""Generated inputs: rows between and near the given rows, and rows beyond their range."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.spatial import KDTree
+
+from bnnzoo.data import Signature
+
+_MOST_CODES = 10
+"""A column with at most this number of different whole numbers may hold codes. Its values are copied, never mixed."""
+OUTSIDE = 0.25
+"""Fraction of the generated inputs that are pushed beyond the range of the rows."""
+_REACH = 0.5
+"""Largest distance from the range of a column, as a fraction of the range."""
+
+_NEIGHBOURS = 5
+_MOST_CANDIDATES = 2000
+"""Largest number of rows among which neighbours are searched."""
+
+
+class Columns(NamedTuple):
+    """Properties of the input columns that generated inputs must respect.
+
+    Attributes:
+        groups: group of each column. The copied columns of a group take their values from the same row, such as the
+            indicators of a text column.
+        copied: whether the values of the column are copied from rows, and never changed.
+        whole: whether all values of the column are whole numbers.
+        low: smallest value of each column.
+        high: largest value of each column.
+        sd: standard deviation of each column.
+    """
+
+    groups: np.ndarray
+    copied: Bool[np.ndarray, " feature"]
+    whole: Bool[np.ndarray, " feature"]
+    low: Float[np.ndarray, " feature"]
+    high: Float[np.ndarray, " feature"]
+    sd: Float[np.ndarray, " feature"]
+
+    @classmethod
+    def of_rows(cls, rows: Float[np.ndarray, "row feature"], signature: Signature) -> Columns:
+        """Return the properties of the columns of encoded rows in original units."""
+        groups, copied = np.arange(rows.shape[1]), np.zeros(rows.shape[1], bool)
+        if signature.encoding is not None:
+            sizes = [len(column.inputs) for column in signature.encoding.columns]
+            groups = np.repeat(np.arange(len(sizes)), sizes)
+            # A missing number is stored as the median with an indicator, so the pair is copied together.
+            is_coded = [
+                column.kind not in ("number", "date") or len(column.inputs) > 1 for column in signature.encoding.columns
+            ]
+            copied = np.repeat(is_coded, sizes)
+        whole = (rows == np.round(rows)).all(0)
+        levels = np.array([len(np.unique(values)) for values in rows.T])
+        copied = copied | (levels <= np.where(whole, _MOST_CODES, 2))
+        return cls(groups, copied, whole, rows.min(0), rows.max(0), rows.std(0))
+
+    @property
+    def can_leave_range(self) -> bool:
+        """Whether a column has values that can be pushed beyond its range."""
+        return not self.copied.all()
+
+
+def generate(
+    rows: Float[np.ndarray, "row feature"],
+    columns: Columns,
+    count: int,
+    rng: np.random.Generator,
+    outside: float = OUTSIDE,
+) -> Float[np.ndarray, "count feature"]:
+    """Return `count` generated inputs in original units.
+
+    Half of the inputs are random points between two rows. The other inputs differ from a row by random fractions of its
+    differences from a neighbour, a separate fraction for each column. All get normal noise of 0.01 to 0.3 standard
+    deviations. The fraction `outside` of the inputs is then pushed beyond the range of the rows.
+    """
+    first = rng.integers(len(rows), size=count)
+    second = rng.integers(len(rows), size=count)
+    is_local = rng.uniform(size=count) < 0.5
+    second[is_local] = _neighbours(rows, columns, first[is_local], rng)
+    weight = np.where(
+        is_local[:, None], rng.uniform(-0.5, 1.5, size=(count, rows.shape[1])), rng.beta(0.5, 0.5, size=(count, 1))
+    )
+    mixed = rows[first] + weight * (rows[second] - rows[first])
+    noise = np.exp(rng.uniform(np.log(0.01), np.log(0.3), size=(count, 1)))
+    mixed += noise * columns.sd * rng.normal(size=mixed.shape)
+    takes_second = (rng.uniform(size=mixed.shape) < 0.5)[:, columns.groups]
+    x = np.where(columns.copied, np.where(takes_second, rows[second], rows[first]), mixed)
+    is_outside = (rng.uniform(size=count) < outside) & columns.can_leave_range
+    x[is_outside] = push_outside(x[is_outside], columns, rng)
+    return _round_whole(x, columns)
+
+
+def _neighbours(
+    rows: Float[np.ndarray, "row feature"], columns: Columns, index: Int[np.ndarray, " some"], rng: np.random.Generator
+) -> Int[np.ndarray, " some"]:
+    """Return the index of a random near neighbour of each row in `index`, among at most 2000 of the rows."""
+    scaled = rows / np.where(columns.sd > 0, columns.sd, 1)
+    candidates = rng.permutation(len(rows))[:_MOST_CANDIDATES]
+    count = min(_NEIGHBOURS + 1, len(candidates))  # a row may be its own nearest neighbour
+    near = np.reshape(KDTree(scaled[candidates]).query(scaled[index], k=count)[1], (len(index), count))
+    return candidates[near[np.arange(len(index)), rng.integers(count, size=len(index))]]
+
+
+def push_outside(
+    x: Float[np.ndarray, "row feature"], columns: Columns, rng: np.random.Generator
+) -> Float[np.ndarray, "row feature"]:
+    """Move some columns of each row beyond their range, at least one if there is a column that is not copied."""
+    free = np.flatnonzero(~columns.copied)
+    if not free.size:
+        return x
+    is_pushed = np.zeros(x.shape, bool)
+    is_pushed[:, free] = rng.uniform(size=(len(x), free.size)) < rng.uniform(size=(len(x), 1)) ** 2
+    is_pushed[np.arange(len(x)), rng.choice(free, size=len(x))] = True
+    distance = _REACH * rng.uniform(size=x.shape) * (columns.high - columns.low)
+    distance = np.where(columns.whole, np.ceil(distance), distance)  # rounding down would stay in the range
+    beyond = np.where(rng.uniform(size=x.shape) < 0.5, columns.low - distance, columns.high + distance)
+    return _round_whole(np.where(is_pushed, beyond, x), columns)
+
+
+def _round_whole(x: Float[np.ndarray, "row feature"], columns: Columns) -> Float[np.ndarray, "row feature"]:
+    return np.where(columns.whole, np.round(x), x).astype(np.float32)

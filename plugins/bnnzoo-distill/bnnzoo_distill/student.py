@@ -1,0 +1,188 @@
+"""The student: a small network in NumPy that predicts with one forward pass per row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+from scipy import special
+
+from bnnzoo import UsageError
+from bnnzoo.data import Signature, load_inputs
+from bnnzoo.data.formats.frames import is_frame
+
+Layer = tuple[Float[np.ndarray, "output input"], Float[np.ndarray, " output"]]
+Array = Float[np.ndarray, "..."]
+_MOST_TAIL = 0.49
+"""Largest value of 1 / degrees of freedom; below 0.5, Student's t has a variance."""
+
+
+@dataclass(frozen=True, eq=False)
+class Student:
+    """A trained student. Inputs and predictions have the units of the data.
+
+    Inputs `x` are an array [row, feature], a single row [feature], a data frame, or any value that `--data` of
+    `bnnzoo predict` accepts. Arrays must have the columns of the training inputs, and these must be numbers. Inputs
+    beyond the range in which the student was trained are moved to the end of this range.
+
+    Attributes:
+        signature: names and encoding of the columns, task and names of the classes.
+        layers: weights and biases of each layer, float32; the activation between them is SiLU.
+        x_mean: subtracted from the inputs [feature].
+        x_sd: divides the inputs [feature].
+        x_low: smallest inputs of the training [feature].
+        x_high: largest inputs of the training [feature].
+        y_mean: mean of the target; 0 for classes.
+        y_sd: standard deviation of the target, from which the outputs are scaled; 1 for classes.
+        tail: coefficients of `tail_of`; zeros for classes.
+        report: results of the check with held-out inputs; the README explains their names.
+        about: the run and the settings of the training.
+    """
+
+    signature: Signature
+    layers: tuple[Layer, ...]
+    x_mean: Float[np.ndarray, " feature"]
+    x_sd: Float[np.ndarray, " feature"]
+    x_low: Float[np.ndarray, " feature"]
+    x_high: Float[np.ndarray, " feature"]
+    y_mean: float
+    y_sd: float
+    tail: Float[np.ndarray, " 2"]
+    report: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the student predicts class probabilities."""
+        return self.signature.task == "classification"
+
+    def mean(self, x: Any) -> Float[np.ndarray, " row"]:
+        """Return the predictive mean of each row.
+
+        Raises:
+            UsageError: for a student of classes, or if the inputs do not match the training data. The other methods
+                raise the same errors.
+        """
+        self._require("mean", classes=False)
+        return self.y_mean + self.y_sd * self._outputs(x)[:, 0].astype(np.float64)
+
+    def aleatoric_sd(self, x: Any) -> Float[np.ndarray, " row"]:
+        """Return the standard deviation of the noise of each row."""
+        self._require("aleatoric_sd", classes=False)
+        return self._sds(self._outputs(x))[0]
+
+    def epistemic_sd(self, x: Any) -> Float[np.ndarray, " row"]:
+        """Return the standard deviation of the mean between draws of the run, for each row."""
+        self._require("epistemic_sd", classes=False)
+        return self._sds(self._outputs(x))[1]
+
+    def sd(self, x: Any) -> Float[np.ndarray, " row"]:
+        """Return the standard deviation of the target of each row, from both parts."""
+        self._require("sd", classes=False)
+        return np.hypot(*self._sds(self._outputs(x)))
+
+    def probabilities(self, x: Any) -> Float[np.ndarray, "row class"]:
+        """Return the probability of each class, in the order of `signature.class_names`."""
+        self._require("probabilities", classes=True)
+        return special.softmax(self._outputs(x)[:, :-1].astype(np.float64), 1)
+
+    def mutual_information(self, x: Any) -> Float[np.ndarray, " row"]:
+        """Return the mutual information of class label and draw of each row, in nats (BALD)."""
+        self._require("mutual_information", classes=True)
+        return np.logaddexp(0.0, self._outputs(x)[:, -1].astype(np.float64)) ** 2
+
+    def log_prob(self, x: Any, y: ArrayLike) -> Float[np.ndarray, " row"]:
+        """Return the log density of a target of each row, or the log probability of its class.
+
+        The density of a number is Student's t with the mean and the sd of the row. Its degrees of freedom depend on the
+        epistemic fraction of the sd.
+
+        Args:
+            x: inputs.
+            y: one target per row in original units, or the position of its class in `signature.class_names`.
+        """
+        outputs, values = self._outputs(x), np.asarray(y).reshape(-1)
+        if len(values) != len(outputs):
+            raise UsageError(f"log_prob: {len(values)} targets for {len(outputs)} rows; expected one target per row")
+        if self.classifies:
+            logs = special.log_softmax(outputs[:, :-1].astype(np.float64), 1)
+            return logs[np.arange(len(values)), values]
+        aleatoric, epistemic = self._sds(outputs)
+        mean, sd = self.y_mean + self.y_sd * outputs[:, 0].astype(np.float64), np.hypot(aleatoric, epistemic)
+        return log_t((values - mean) / sd, tail_of(self.tail, epistemic / sd)) - np.log(sd)
+
+    def predict(self, x: Any) -> pd.DataFrame:
+        """Return a table of predictions with the columns of `Run.predict`, but without quantiles."""
+        outputs = self._outputs(x)
+        if self.classifies:
+            probabilities = special.softmax(outputs[:, :-1].astype(np.float64), 1)
+            columns = {f"p_{name}": probabilities[:, i] for i, name in enumerate(self.signature.class_names)}
+            information = np.logaddexp(0.0, outputs[:, -1].astype(np.float64)) ** 2
+            likeliest = np.asarray(self.signature.class_names)[probabilities.argmax(1)]
+            return pd.DataFrame({**columns, "mutual_information": information, "predicted": likeliest})
+        aleatoric, epistemic = self._sds(outputs)
+        mean, sd = self.y_mean + self.y_sd * outputs[:, 0].astype(np.float64), np.hypot(aleatoric, epistemic)
+        return pd.DataFrame({"mean": mean, "sd": sd, "aleatoric_sd": aleatoric, "epistemic_sd": epistemic})
+
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write the student to a .nc or .onnx file and return its path.
+
+        Raises:
+            UsageError: if the name has another extension, if the file exists and `force` is false, or if a .onnx file
+                is requested and the package onnx is not installed.
+            BnnzooError: if the file cannot be written.
+        """
+        from bnnzoo_distill import files
+
+        return files.save(self, path, force=force)
+
+    def _require(self, member: str, *, classes: bool) -> None:
+        if self.classifies != classes:
+            remedy = "mean, sd, aleatoric_sd or epistemic_sd" if classes else "probabilities or mutual_information"
+            raise UsageError(f"{member}: is not supported for {self.signature.task}; use {remedy} instead")
+
+    def _sds(self, outputs: Float[np.ndarray, "row output"]) -> tuple[Array, Array]:
+        aleatoric, epistemic = self.y_sd * np.exp(outputs[:, 1:3].T.astype(np.float64))
+        return aleatoric, epistemic
+
+    def _inputs(self, x: Any) -> Float[np.ndarray, "row feature"]:
+        is_plain = self.signature.encoding is None or self.signature.encoding.is_plain
+        if isinstance(x, str | Path) or is_frame(x) or not is_plain:
+            return load_inputs(x, self.signature)
+        # Fast path for arrays of numbers: the general reader takes longer than the network.
+        rows = np.asarray(x, np.float32)
+        rows = rows[None] if rows.ndim == 1 else rows
+        if rows.shape[1:] != self.signature.shape or not np.isfinite(rows).all():
+            raise UsageError(
+                f"x: expected finite numbers of shape [row, {self.signature.shape[0]}], got shape {list(rows.shape)}"
+            )
+        return rows
+
+    def _outputs(self, x: Any) -> Float[np.ndarray, "row output"]:
+        hidden = (np.clip(self._inputs(x), self.x_low, self.x_high) - self.x_mean) / self.x_sd
+        for weight, bias in self.layers[:-1]:
+            hidden = hidden @ weight.T + bias
+            hidden *= 0.5 + 0.5 * np.tanh(0.5 * hidden)  # SiLU; unlike exp, tanh cannot overflow
+        weight, bias = self.layers[-1]
+        return hidden @ weight.T + bias
+
+
+def tail_of(tail: Float[np.ndarray, " 2"], fraction: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
+    """Return 1 / degrees of freedom of each row, from the epistemic fraction of its standard deviation.
+
+    The noise alone can have heavy tails. Where the epistemic part is large, the mixture of all draws is nearer to a
+    normal distribution.
+    """
+    return _MOST_TAIL * special.expit(tail[0] + tail[1] * fraction)
+
+
+def log_t(z: Float[np.ndarray, "..."], tail: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Return the log density of Student's t with variance 1, where `tail` is 1 / degrees of freedom, below 0.5."""
+    df = 1 / np.maximum(tail, 1e-6)
+    constant = special.gammaln((df + 1) / 2) - special.gammaln(df / 2) - 0.5 * np.log(np.pi * (df - 2))
+    return constant - (df + 1) / 2 * np.log1p(z**2 / (df - 2))
