@@ -25,7 +25,7 @@ from bnnzoo.posterior.priors import FanIn, Hierarchical, Laplace, Normal
 from bnnzoo.posterior.subspace import COORDINATES, InducedNormal, SubspaceChoice, SubspaceNetwork, normal_moments
 from bnnzoo.recipe import resolve
 from bnnzoo.samplers import Penalty
-from bnnzoo.samplers.common import directions
+from bnnzoo.samplers.common import control_variate, directions
 from bnnzoo.sampling.initial import positions, subspace_start
 
 NOISE = 0.3
@@ -215,8 +215,34 @@ def test_the_anchor_of_the_penalty_stays_at_the_mode():
         np.testing.assert_array_equal(anchor.point, np.zeros(4))
     precision = np.diag(np.asarray(block.prior.scale) ** -2.0) - 0.5 * np.asarray(state.anchor.hessian)
     is_concave = np.linalg.eigvalsh(precision).min() > 0
-    wanted = precision if is_concave else np.eye(4)
+    wanted = precision if is_concave else control_variate._make_definite(jnp.asarray(precision, jnp.float32))
     np.testing.assert_allclose(settled.preconditioner.precision, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_where_the_density_is_not_concave_only_the_wrong_directions_of_the_preconditioner_change():
+    """One direction is negative, and the curvature of the last coordinate is that of a noise scale of many rows."""
+    curvature = np.diag([2.0, 1.0, -0.5, 1e6]).astype(np.float32)
+    definite = np.asarray(control_variate._make_definite(jnp.asarray(curvature)))
+    np.testing.assert_allclose(definite, np.diag([2.0, 1.0, 0.1, 1e6]), rtol=1e-4, atol=1e-4)
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    mixed = curvature.copy()
+    mixed[:3, :3] = turn @ curvature[:3, :3] @ turn.T
+    values = np.linalg.eigvalsh(np.asarray(control_variate._make_definite(jnp.asarray(mixed))))
+    assert values[0] > 0.05
+    assert values[-1] == pytest.approx(1e6, rel=1e-3)
+
+
+def test_directions_in_which_the_mode_is_a_saddle_are_left_out(monkeypatch):
+    monkeypatch.setattr(subspace_start, "_predict", lambda *_: 1.0)
+    whole = _whole()
+    posterior = _restricted(whole, *_subspace(whole, 4))
+    mode = directions.find_mode(whole, np.zeros(whole.layout.dim, np.float32), smallest=0.0, key=KEY)
+    spectrum = mode.spectrum._replace(values=np.array([1e6, 1e5, 500.0, 200.0]))
+    choose = functools.partial(subspace_start._choose_threshold, posterior, mode._replace(spectrum=spectrum), 100.0)
+    saddle = np.diag([1.0, 1.0, -0.1, 1.0])
+    assert choose(np.eye(4), key=KEY)[0] == 100.0
+    assert choose(None, key=KEY)[0] == 100.0
+    assert 500 < choose(saddle, key=KEY)[0] < 1e5
 
 
 def test_the_penalty_chooses_a_control_variate_only_where_the_mode_is_known(monkeypatch):

@@ -116,21 +116,38 @@ def next_anchor(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array
     return make_anchor(posterior, jnp.where(uphill, theta + step, theta), second=True)
 
 
+_LEAST_CURVATURE = 0.1
+"""Smallest eigenvalue of a corrected precision, relative to the diagonal."""
+
+
 def known_precision(shape: Preconditioner, posterior: AbstractPosterior, anchor: Anchor) -> Preconditioner:
     """Return the preconditioner whose precision is that of the posterior at the anchor.
 
     If the anchor has no Hessian, or if the preconditioner is a single number, the preconditioner is returned unchanged.
-    If the log posterior is not concave at the anchor, the precision is the identity.
+    If the log posterior is not concave at the anchor, the precision is `_make_definite` of its curvature.
     """
     if anchor.hessian is None or shape.factor.ndim == 0:
         return shape
     precision = jnp.diag(prior_precision(posterior, anchor.point)) - posterior.likelihood_power * anchor.hessian
     is_concave = jnp.min(jnp.linalg.eigvalsh(precision)) > 0
-    identity = jnp.eye(len(precision), dtype=precision.dtype)
-    precision = jnp.where(is_concave, precision, identity)
+    precision = jnp.where(is_concave, precision, _make_definite(precision))
     return Preconditioner(
         shape.factor, precision if shape.factor.ndim == 2 else jnp.diag(precision), jnp.ones_like(shape.count)
     )
+
+
+def _make_definite(matrix: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
+    """Return a positive definite matrix that is close to a symmetric matrix.
+
+    The matrix is scaled to have a diagonal of 1. Eigenvalues of the scaled matrix below `_LEAST_CURVATURE` are replaced
+    by it. The scaling is necessary: the curvature of a learned noise scale is twice the number of rows, while that of
+    the coordinates of a subspace is about 1. Without it, rounding errors would exceed the smaller curvatures.
+    """
+    diagonal = jnp.diag(matrix)
+    scale = jnp.sqrt(jnp.where(diagonal > _LEAST_CURVATURE, diagonal, 1.0))
+    values, vectors = jnp.linalg.eigh(matrix / jnp.outer(scale, scale))
+    definite = (vectors * jnp.maximum(values, _LEAST_CURVATURE)) @ vectors.T
+    return definite * jnp.outer(scale, scale)
 
 
 def refuse_large(order: Order, posterior: AbstractPosterior) -> None:

@@ -21,7 +21,9 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.subspace import SubspaceChoice, normal_moments
 from bnnzoo.samplers.common import directions
+from bnnzoo.samplers.common.control_variate import SECOND_ORDER_UP_TO, make_anchor
 from bnnzoo.samplers.common.directions import Mode
+from bnnzoo.samplers.common.preconditioner import prior_precision
 from bnnzoo.samplers.subsampled import rows_needed as _rows_needed
 from bnnzoo.sampling.devices.processes import Processes
 from bnnzoo.sampling.initial import positions
@@ -35,6 +37,12 @@ _ROWS = 2000
 
 The step is of the least favourable kind: its proposal is a new draw that does not depend on the current position."""
 _SIGMA2 = 1.5
+_LEAST_CURVATURE = 0.2
+"""Smallest curvature of the log posterior at the mode that every combination of the sampled directions must have.
+
+It is relative to the curvature from the generalised Gauss-Newton matrix, which is never negative. In a direction that
+the data hardly determine, the exact curvature can be negative. There the posterior is not near the mode, and a control
+variate at the mode does not work."""
 
 
 class Subspace(NamedTuple):
@@ -108,7 +116,10 @@ def find_subspace(
     if tau is None:
         floor = min(SMALLEST[choice.kind], largest / 2)
         candidate = problem.with_fixed(_values(problem, mode, floor)).posterior
-        tau, rows_needed = _choose_threshold(candidate, mode, floor, key=jax.random.fold_in(key, 2))
+        # A linearised network is concave at its mode for all usual likelihoods.
+        test_curvature = choice.kind == "identified" and candidate.layout.dim <= SECOND_ORDER_UP_TO
+        curvature = np.asarray(_curvature(candidate)) if test_curvature else None
+        tau, rows_needed = _choose_threshold(candidate, mode, floor, curvature, key=jax.random.fold_in(key, 2))
     values = _values(problem, mode, tau)
     subspace = Subspace(
         values=values,
@@ -140,28 +151,46 @@ def _values(problem: Problem, mode: Mode, tau: float) -> dict[str, np.ndarray]:
 
 
 def _choose_threshold(
-    posterior: AbstractPosterior, mode: Mode, floor: float, *, key: PRNGKeyArray
+    posterior: AbstractPosterior,
+    mode: Mode,
+    floor: float,
+    curvature: Float[np.ndarray, "dim dim"] | None,
+    *,
+    key: PRNGKeyArray,
 ) -> tuple[float, float]:
     """Return the smallest threshold for which mini-batches of `_ROWS` rows suffice, and the number of rows needed.
 
-    Mini-batches suffice if sigma2 is at most `_SIGMA2`. The number of rows needed is the number for sigma2 = 1.
+    Mini-batches suffice if sigma2 is at most `_SIGMA2`, and if the log posterior is concave at the mode
+    (`_LEAST_CURVATURE`). The number of rows needed is the number for sigma2 = 1.
 
     Args:
         posterior: the posterior of all directions with eigenvalues above `floor`.
         mode: the mode and the spectrum of the directions.
         floor: the smallest threshold.
+        curvature: minus the second derivative of the log posterior density at the mode; None if it need not be tested.
         key: random key of the predictions.
     """
     num_data, values = posterior.num_data, mode.spectrum.values
     left_out = max(1 / _ROWS - 1 / num_data, 0.0)
     tau, rows_needed = floor, math.inf
     for tau in [floor, *_LADDER[(floor < _LADDER) & (values[0] > _LADDER)].tolist()]:
-        is_sampled = np.zeros(posterior.layout.dim, bool)
-        is_sampled[: max(1, int(np.sum(values > tau)))] = True
+        is_sampled, count = np.zeros(posterior.layout.dim, bool), max(1, int(np.sum(values > tau)))
+        is_sampled[:count] = True
         rows_needed = float(_predict(posterior, jnp.asarray(is_sampled), key))
-        if rows_needed * left_out <= _SIGMA2:
+        is_concave = curvature is None or np.linalg.eigvalsh(curvature[:count, :count])[0] >= _LEAST_CURVATURE
+        if rows_needed * left_out <= _SIGMA2 and is_concave:
             break
     return tau, rows_needed
+
+
+@eqx.filter_jit
+def _curvature(posterior: AbstractPosterior) -> Float[Array, "dim dim"]:
+    """Return minus the second derivative of the log posterior density at the centre of a subspace."""
+    centre = posterior.centre()
+    assert centre is not None
+    hessian = make_anchor(posterior, centre, second=True).hessian
+    assert hessian is not None
+    return jnp.diag(prior_precision(posterior, centre)) - posterior.likelihood_power * hessian
 
 
 @eqx.filter_jit
