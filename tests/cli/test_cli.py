@@ -20,7 +20,7 @@ import xarray as xr
 
 import bnnzoo
 from bnnzoo import cli, store
-from bnnzoo.api import entrances
+from bnnzoo.api import entrances, resuming
 from bnnzoo.evaluation.convergence.findings import Limits
 
 LONG = {"warmup": 400, "draws": 300, "thin": 100, "checkpoint_every": 0}
@@ -251,7 +251,7 @@ def test_resume_and_merge_warn_and_pass_their_options(tmp_path, monkeypatch, cap
     monkeypatch.setattr(entrances, "open", lambda path: run)
     monkeypatch.setattr(store.reading, "check", lambda path: None)
     monkeypatch.setattr(store, "resumable", lambda path, part: messages.append((path, part)))
-    monkeypatch.setattr(entrances, "resume", lambda path, *, observer, stop, **how: messages.append(how) or run)
+    monkeypatch.setattr(resuming, "resume", lambda path, *, observer, stop, **how: messages.append(how) or run)
     monkeypatch.setattr("bnnzoo.api.concat.concat", lambda runs: messages.append(runs) or run)
     monkeypatch.setitem(ANSWERS, "save", None)
     assert call("resume", "run.nc", "--from-part", 3, "--break-lock", "--quiet") == 0

@@ -14,7 +14,7 @@ import pytest
 import tiny
 
 from bnnzoo import cli, store
-from bnnzoo.api import entrances
+from bnnzoo.api import entrances, resuming
 from bnnzoo.cli import sample
 from bnnzoo.errors import BnnzooError
 from bnnzoo.process import signals
@@ -153,7 +153,7 @@ def test_a_signal_that_came_too_late_to_stop_a_run_ends_the_command(command, tmp
         stop.receive(signal.SIGTERM)
 
     monkeypatch.setattr(entrances, "run_recipe", run_to_the_end)
-    monkeypatch.setattr(entrances, "resume", run_to_the_end)
+    monkeypatch.setattr(resuming, "resume", run_to_the_end)
     monkeypatch.setattr(store, "resumable", lambda *_: None)
     arguments = [*tiny.arguments("mala"), "-o"] if command == "sample" else ["resume", "--quiet"]
     assert cli.run([*arguments, str(out)]) == 143

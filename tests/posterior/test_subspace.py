@@ -25,7 +25,7 @@ from bnnzoo.posterior.priors import FanIn, Hierarchical, Laplace, Normal
 from bnnzoo.posterior.subspace import COORDINATES, InducedNormal, SubspaceChoice, SubspaceNetwork, normal_moments
 from bnnzoo.recipe import resolve
 from bnnzoo.samplers import Penalty
-from bnnzoo.samplers.common import control_variate, directions
+from bnnzoo.samplers.common import control_variate, damped, directions
 from bnnzoo.sampling.initial import positions, subspace_start
 
 NOISE = 0.3
@@ -200,6 +200,33 @@ def test_subspace_iteration_finds_the_directions_of_the_exact_matrix(likelihood,
     eps = jnp.asarray(np.random.default_rng(3).normal(size=posterior.layout.dim), jnp.float32)
     forth = iterated.factor.correlate(iterated.factor.project(eps))
     np.testing.assert_allclose(forth, exact.factor.correlate(exact.factor.project(eps)), rtol=0.3, atol=0.05)
+
+
+def test_a_damped_step_never_lowers_the_density_and_leaves_the_likelihood_alone():
+    whole = _whole(likelihood=Gaussian())
+    _, sd = normal_moments(whole.prior, whole.layout.network)
+    start = np.asarray(whole.sample_prior(key=jax.random.key(3)), np.float32)
+    spectrum = directions.compute_spectrum(whole, start, smallest=0.0, key=KEY)
+    arguments = [jnp.asarray(array, jnp.float32) for array in (sd, spectrum.values, spectrum.vectors)]
+    for damping in (1e-3, 1.0, 1e4):
+        position, next_damping, rise = damped.step_up(whole, jnp.asarray(start), *arguments, jnp.float32(damping))
+        gained = float(whole.log_density(position) - whole.log_density(jnp.asarray(start)))
+        assert float(rise) == pytest.approx(gained, rel=1e-3, abs=1e-2)
+        assert gained >= 0
+        assert next_damping in damping * np.array([*damped._FACTORS, damped._RAISE], np.float32)
+        np.testing.assert_array_equal(position[-1], start[-1])  # the log of the noise scale
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_mode_is_found_from_a_poorly_trained_network_of_many_rows(seed):
+    """Without the damped steps, the ascent ends 19 to 58 standard deviations from the mode."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(20_000, 2)).astype(np.float32)
+    y = (np.sin(2 * x[:, :1]) + NOISE * rng.normal(size=(len(x), 1))).astype(np.float32)
+    network = Mlp((3,), "tanh").build((2,), 1, key=KEY)
+    whole = NetworkPosterior.of(network, Gaussian(), Normal(1.0), x, y)
+    start = np.asarray(whole.sample_prior(key=jax.random.key(seed)), np.float32)
+    assert directions.find_mode(whole, start, smallest=100.0, key=KEY).distance < 1
 
 
 # ---- the penalty in the subspace -----------------------------------------------------------------

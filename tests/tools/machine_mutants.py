@@ -53,6 +53,7 @@ TESTS = {
     "samplers/sgmcmc/auto_steps": "auto_steps",
     "samplers/subsampled/batch_sizes": "regime_advice batch_sizes_auto penalty_identities",
     "samplers/common/climb": f"fit_numbers {TRAINED}",
+    "samplers/common/damped": "subspace",
     "samplers/mcmc/conjugate": "gibbs",
     "samplers/common/triangle": "gibbs evidence",
     "samplers/common/control_variate": "batch_numbers control_variates likelihood_power langevin",

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.subspace import normal_moments
-from bnnzoo.samplers.common import climb, curvature
+from bnnzoo.samplers.common import climb, curvature, damped
 
 EXACT_UP_TO = 1500
 """Largest number of parameters for which all eigenvalues of the Gauss-Newton matrix are computed."""
@@ -32,6 +32,8 @@ _WORK = 4e9
 """Limit of the number of rows times the squared number of parameters. Above it, a random subset of rows is used."""
 _ROWS, _COLUMNS = 4096, 32
 """Numbers of rows and columns of a Gauss-Newton product that are processed together. They limit the memory."""
+_DAMPED_STEPS, _SMALL_RISE = 100, 1.0
+"""Largest number of damped steps, and the increase of the log density, in nats, of the last two of them."""
 _ROUNDS = 4
 _NEAR = 0.04
 """The ascent ends if the squared distance to the mode, per parameter and in standard deviations, is below this value.
@@ -83,19 +85,48 @@ def find_mode(
         smallest: smallest eigenvalue that the caller needs.
         key: random key for the subset of rows and for the subspace iteration.
     """
-    position, spectrum = jnp.asarray(theta), compute_spectrum(posterior, theta, smallest=smallest, key=key)
-    distance = math.inf
+    position, spectrum, distance = jnp.asarray(theta), None, math.inf
     for _ in range(_ROUNDS):
+        # The damped steps move only the network. The climb after them also moves the noise scale.
+        position = _approach(posterior, position, smallest=smallest, key=key)
+        spectrum = compute_spectrum(posterior, np.asarray(position), smallest=smallest, key=key)
         position = _climb_to_mode(posterior, position, spectrum.factor)
         spectrum = compute_spectrum(posterior, np.asarray(position), smallest=smallest, key=key)
         distance = float(jnp.mean(_slope(posterior, position, spectrum.factor) ** 2))
         if distance < _NEAR:
             break
+    assert spectrum is not None
     return Mode(np.asarray(position), spectrum, math.sqrt(distance))
 
 
+def _approach(
+    posterior: NetworkPosterior, position: Float[Array, " dim"], *, smallest: float, key: PRNGKeyArray
+) -> Float[Array, " dim"]:
+    """Return a position near the mode, by damped Gauss-Newton steps.
+
+    Training with mini-batches ends far from the mode if there are many rows: the distance in posterior standard
+    deviations grows with the square root of the number of rows.
+    """
+    _, sd = normal_moments(posterior.prior, posterior.layout.network)
+    scale, damping, small_rises = jnp.asarray(sd, position.dtype), None, 0
+    for _ in range(_DAMPED_STEPS):
+        spectrum = compute_spectrum(posterior, np.asarray(position), smallest=smallest, work=_WORK / 10, key=key)
+        values, vectors = (jnp.asarray(array, position.dtype) for array in (spectrum.values, spectrum.vectors))
+        damping = damped.first_damping(values) if damping is None else damping
+        position, damping, rise = damped.step_up(posterior, position, scale, values, vectors, damping)
+        small_rises = small_rises + 1 if rise < _SMALL_RISE else 0
+        if small_rises == 2:  # after the first one, the damping may have been wrong
+            break
+    return position
+
+
 def compute_spectrum(
-    posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"], *, smallest: float, key: PRNGKeyArray
+    posterior: NetworkPosterior,
+    theta: Float[np.ndarray, " dim"],
+    *,
+    smallest: float,
+    work: float = _WORK,
+    key: PRNGKeyArray,
 ) -> Spectrum:
     """Return all eigenvalues that are at least `smallest`, and some smaller ones, with their directions.
 
@@ -104,7 +135,7 @@ def compute_spectrum(
     those of the subset. They need not be exact, because any subspace may be sampled.
     """
     dim = posterior.layout.dim
-    num_rows = max(4 * dim, int(_WORK / dim**2), _ROWS)
+    num_rows = max(4 * dim, int(work / dim**2), _ROWS)
     subset = _random_rows(posterior, num_rows, key=jax.random.fold_in(key, 0))
     if dim <= EXACT_UP_TO:
         return _exact(subset, theta)

@@ -1,0 +1,70 @@
+"""Damped Gauss-Newton ascent (Levenberg 1944, Marquardt 1963) of the log posterior density of a network.
+
+An undamped step is too long in directions that the data hardly determine, where the Gauss-Newton matrix is much smaller
+than the change of the curvature along the step. The damping adds a constant to the curvature of all directions.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from bnnzoo.posterior import NetworkPosterior
+
+_FIRST_DAMPING = 1e-3
+"""Damping of the first step, relative to the largest curvature."""
+_FACTORS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
+"""Factors of the damping that are tried in a step. The damping of the best one is kept for the next step."""
+_RAISE = 64.0
+"""Factor of the damping after a step in which none of them increases the density."""
+
+
+def first_damping(values: Float[Array, " direction"]) -> Float[Array, ""]:
+    """Return the damping of the first step, for the curvatures `values` in units of the prior."""
+    return _FIRST_DAMPING * values[0]
+
+
+@eqx.filter_jit
+def step_up(
+    posterior: NetworkPosterior,
+    theta: Float[Array, " dim"],
+    sd: Float[Array, " parameter"],
+    values: Float[Array, " direction"],
+    vectors: Float[Array, "parameter direction"],
+    damping: Float[Array, ""],
+) -> tuple[Float[Array, " dim"], Float[Array, ""], Float[Array, ""]]:
+    """Make one step. It moves the parameters of the network, but not those of the likelihood.
+
+    Args:
+        posterior: the posterior of the whole network.
+        theta: the position.
+        sd: prior standard deviations of the network's parameters.
+        values: curvatures of the log posterior density along the directions, in units of the prior.
+        vectors: the directions. Across all of them, the curvature is that of the prior.
+        damping: number that is added to the curvatures.
+
+    Returns:
+        The new position, the damping of the next step, and the increase of the log density; 0 if no step succeeded.
+    """
+    size = len(sd)
+    slope = sd * jax.grad(posterior.log_density)(theta)[:size]
+    along = vectors.T @ slope
+    across = slope - vectors @ along
+    log_likelihoods, log_prior = posterior.log_likelihoods(theta), posterior.log_prior(theta)
+
+    def moved(damping: Float[Array, ""]) -> Float[Array, " dim"]:
+        step = vectors @ (along / (values + damping)) + across / (1 + damping)
+        return theta.at[:size].add(sd * step)
+
+    def rise(new_theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        change = jnp.sum(posterior.log_likelihoods(new_theta) - log_likelihoods)
+        return posterior.log_prior(new_theta) - log_prior + posterior.likelihood_power * change
+
+    dampings = damping * jnp.asarray(_FACTORS, damping.dtype)
+    rises = jnp.nan_to_num(jax.lax.map(lambda each: rise(moved(each)), dampings), nan=-jnp.inf)
+    best = jnp.argmax(rises)
+    has_risen = rises[best] > 0
+    new_theta = jnp.where(has_risen, moved(dampings[best]), theta)
+    return new_theta, jnp.where(has_risen, dampings[best], damping * _RAISE), jnp.maximum(rises[best], 0.0)
