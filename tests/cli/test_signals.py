@@ -176,7 +176,15 @@ def test_a_signal_while_a_whole_run_is_scored_ends_the_process(tmp_path, monkeyp
     alone = {"distributed": False, "coordinator": None, "processes": None, "rank": None, "words": ["sample"]}
     with pytest.raises(BnnzooError, match="enough"):
         sample._sample(
-            tiny.recipe("mala"), None, True, out=tmp_path / "run.nc", force=False, quiet=True, json=False, **alone
+            tiny.recipe("mala"),
+            None,
+            True,
+            out=tmp_path / "run.nc",
+            force=False,
+            quiet=True,
+            json=False,
+            log_to=[],
+            **alone,
         )
     assert receivers == [signals.end_process]
 
