@@ -261,15 +261,26 @@ def test_where_the_density_is_not_concave_only_the_wrong_directions_of_the_preco
 
 def test_directions_in_which_the_mode_is_a_saddle_are_left_out(monkeypatch):
     monkeypatch.setattr(subspace_start, "_predict", lambda *_: 1.0)
+    monkeypatch.setattr(subspace_start, "_smallest_curvature", lambda _, sampled, __: -0.1 if sampled[2] else 1.0)
     whole = _whole()
     posterior = _restricted(whole, *_subspace(whole, 4))
     mode = directions.find_mode(whole, np.zeros(whole.layout.dim, np.float32), smallest=0.0, key=KEY)
     spectrum = mode.spectrum._replace(values=np.array([1e6, 1e5, 500.0, 200.0]))
     choose = functools.partial(subspace_start._choose_threshold, posterior, mode._replace(spectrum=spectrum), 100.0)
-    saddle = np.diag([1.0, 1.0, -0.1, 1.0])
-    assert choose(np.eye(4), key=KEY)[0] == 100.0
-    assert choose(None, key=KEY)[0] == 100.0
-    assert 500 < choose(saddle, key=KEY)[0] < 1e5
+    assert choose(is_concave=True, key=KEY)[0] == 100.0
+    assert 500 < choose(is_concave=False, key=KEY)[0] < 1e5
+
+
+def test_the_smallest_curvature_is_that_of_the_hessian_in_the_sampled_directions():
+    whole = _whole(hidden=6)
+    posterior = _restricted(whole, *_subspace(whole, 12))
+    hessian = -np.asarray(jax.hessian(posterior.log_density)(posterior.centre()))
+    for count in (1, 5, 12):
+        is_sampled = jnp.arange(12) < count
+        smallest = np.linalg.eigvalsh(hessian[:count, :count])[0]
+        np.testing.assert_allclose(
+            subspace_start._smallest_curvature(posterior, is_sampled, KEY), smallest, rtol=0.01, atol=0.05
+        )
 
 
 def test_the_penalty_chooses_a_control_variate_only_where_the_mode_is_known(monkeypatch):

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import json
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.subspace import SubspaceChoice, normal_moments
 from bnnzoo.samplers.common import directions
-from bnnzoo.samplers.common.control_variate import SECOND_ORDER_UP_TO, make_anchor
 from bnnzoo.samplers.common.directions import Mode
-from bnnzoo.samplers.common.preconditioner import prior_precision
 from bnnzoo.samplers.subsampled import rows_needed as _rows_needed
 from bnnzoo.sampling.devices.processes import Processes
 from bnnzoo.sampling.initial import positions
@@ -43,6 +41,7 @@ _LEAST_CURVATURE = 0.2
 It is relative to the curvature from the generalised Gauss-Newton matrix, which is never negative. In a direction that
 the data hardly determine, the exact curvature can be negative. There the posterior is not near the mode, and a control
 variate at the mode does not work."""
+_LANCZOS_STEPS = 24
 
 
 class Subspace(NamedTuple):
@@ -117,9 +116,10 @@ def find_subspace(
         floor = min(SMALLEST[choice.kind], largest / 2)
         candidate = problem.with_fixed(_values(problem, mode, floor)).posterior
         # A linearised network is concave at its mode for all usual likelihoods.
-        test_curvature = choice.kind == "identified" and candidate.layout.dim <= SECOND_ORDER_UP_TO
-        curvature = np.asarray(_curvature(candidate)) if test_curvature else None
-        tau, rows_needed = _choose_threshold(candidate, mode, floor, curvature, key=jax.random.fold_in(key, 2))
+        is_concave = choice.kind == "linearised"
+        tau, rows_needed = _choose_threshold(
+            candidate, mode, floor, is_concave=is_concave, key=jax.random.fold_in(key, 2)
+        )
     values = _values(problem, mode, tau)
     subspace = Subspace(
         values=values,
@@ -151,12 +151,7 @@ def _values(problem: Problem, mode: Mode, tau: float) -> dict[str, np.ndarray]:
 
 
 def _choose_threshold(
-    posterior: AbstractPosterior,
-    mode: Mode,
-    floor: float,
-    curvature: Float[np.ndarray, "dim dim"] | None,
-    *,
-    key: PRNGKeyArray,
+    posterior: AbstractPosterior, mode: Mode, floor: float, *, is_concave: bool, key: PRNGKeyArray
 ) -> tuple[float, float]:
     """Return the smallest threshold for which mini-batches of `_ROWS` rows suffice, and the number of rows needed.
 
@@ -167,30 +162,64 @@ def _choose_threshold(
         posterior: the posterior of all directions with eigenvalues above `floor`.
         mode: the mode and the spectrum of the directions.
         floor: the smallest threshold.
-        curvature: minus the second derivative of the log posterior density at the mode; None if it need not be tested.
+        is_concave: whether the log posterior density is known to be concave, so that this need not be tested.
         key: random key of the predictions.
     """
     num_data, values = posterior.num_data, mode.spectrum.values
     left_out = max(1 / _ROWS - 1 / num_data, 0.0)
     tau, rows_needed = floor, math.inf
     for tau in [floor, *_LADDER[(floor < _LADDER) & (values[0] > _LADDER)].tolist()]:
-        is_sampled, count = np.zeros(posterior.layout.dim, bool), max(1, int(np.sum(values > tau)))
-        is_sampled[:count] = True
-        rows_needed = float(_predict(posterior, jnp.asarray(is_sampled), key))
-        is_concave = curvature is None or np.linalg.eigvalsh(curvature[:count, :count])[0] >= _LEAST_CURVATURE
-        if rows_needed * left_out <= _SIGMA2 and is_concave:
+        mask = np.zeros(posterior.layout.dim, bool)
+        mask[: max(1, int(np.sum(values > tau)))] = True
+        is_sampled = jnp.asarray(mask)
+        rows_needed = float(_predict(posterior, is_sampled, key))
+        if rows_needed * left_out > _SIGMA2:
+            continue
+        if is_concave or _smallest_curvature(posterior, is_sampled, key) >= _LEAST_CURVATURE:
             break
     return tau, rows_needed
 
 
 @eqx.filter_jit
-def _curvature(posterior: AbstractPosterior) -> Float[Array, "dim dim"]:
-    """Return minus the second derivative of the log posterior density at the centre of a subspace."""
+def _smallest_curvature(
+    posterior: AbstractPosterior, is_sampled: Bool[Array, " dim"], key: PRNGKeyArray
+) -> Float[Array, ""]:
+    """Return the smallest eigenvalue of minus the second derivative of the log density at the centre of a subspace.
+
+    The Lanczos method needs one pass over the rows for each of its `_LANCZOS_STEPS` steps. These are enough, because
+    the eigenvalues of interest are far below 1, and most of the others are near 1.
+
+    Args:
+        posterior: the posterior of a subspace. Each coordinate is in units of its posterior standard deviation.
+        is_sampled: mask of the coordinates that are sampled. The other coordinates stay at the centre.
+        key: random key of the first direction.
+    """
     centre = posterior.centre()
     assert centre is not None
-    hessian = make_anchor(posterior, centre, second=True).hessian
-    assert hessian is not None
-    return jnp.diag(prior_precision(posterior, centre)) - posterior.likelihood_power * hessian
+
+    def curved(direction: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        change = jax.jvp(jax.grad(posterior.log_density), (centre,), (direction,))[1]
+        return -jnp.where(is_sampled, change, 0.0)
+
+    def unit(vector: Float[Array, " dim"], smallest: float) -> Float[Array, " dim"]:
+        """Return the normalised vector; 0 if the directions before it span all sampled coordinates."""
+        length = jnp.linalg.norm(vector)
+        return jnp.where(length > smallest, vector / jnp.maximum(length, smallest), 0.0)
+
+    def extend(step: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        basis, images = state
+        image = curved(basis[step])
+        rest = image - basis.T @ (basis @ image)
+        rest = rest - basis.T @ (basis @ rest)  # once more, because of rounding
+        basis = basis.at[step + 1].set(unit(rest, 1e-4), mode="drop")
+        return basis, images.at[step].set(image)
+
+    first = unit(jnp.where(is_sampled, jax.random.normal(key, centre.shape, centre.dtype), 0.0), 0.0)
+    basis = jnp.zeros((_LANCZOS_STEPS, len(centre)), centre.dtype).at[0].set(first)
+    basis, images = jax.lax.fori_loop(0, _LANCZOS_STEPS, extend, (basis, jnp.zeros_like(basis)))
+    inner = basis @ images.T
+    is_unused = jnp.linalg.norm(basis, axis=1) == 0
+    return jnp.linalg.eigvalsh((inner + inner.T) / 2 + jnp.diag(jnp.where(is_unused, 1.0, 0.0)))[0]
 
 
 @eqx.filter_jit
