@@ -115,6 +115,8 @@ def command_line(typed_command: Typed, capsys: Any) -> None:
 
 def _words(name: str, value: Any) -> list[str]:
     flag = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool) and "." in name:  # the options of a part always have a value
+        return [flag, str(value).lower()]
     if isinstance(value, bool):
         return [flag] if value else [f"--no-{flag[2:]}"] if name == "standardise" else []
     if isinstance(value, tuple) and "." not in name:
