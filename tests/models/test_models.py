@@ -253,3 +253,13 @@ def test_the_only_word_for_the_widths_is_auto():
         ValueError, match=r"must be auto, or a list in which each entry must be an integer \(got 'foo'\)"
     ):
         accepts.convert("foo")
+
+
+@pytest.mark.parametrize("hidden", [(5,), (7, 3)])
+def test_outputs_of_many_rows_are_those_of_single_rows(hidden):
+    """Rows take a faster path than a single row, so both must compute the same network."""
+    network = Mlp(hidden, "tanh").build((4,), 2, key=jax.random.key(0))
+    x = jax.random.normal(jax.random.key(1), (6, 4))
+    np.testing.assert_allclose(network.outputs_of_rows(x).T, jnp.stack([network(row) for row in x]), atol=1e-6)
+    features = jnp.stack([network.features(row) for row in x])
+    np.testing.assert_allclose(network.features_of_rows(x).T, features, atol=1e-6)

@@ -52,8 +52,9 @@ def main() -> None:
 
     print("predictor          one row [ms]  row of 1000 [ms]")
     for name, predict in [("run", teacher), ("student: mean", student.mean), ("student: predict", student.predict)]:
-        one, many = milliseconds(lambda: predict(rows[:1])), milliseconds(lambda: predict(rows)) / len(rows)  # noqa: B023
-        print(f"{name:<18} {one:>12.3f}  {many:>16.5f}", flush=True)
+        alone = milliseconds(lambda: predict(rows[:1]))  # noqa: B023
+        in_batch = milliseconds(lambda: predict(rows)) / len(rows)  # noqa: B023
+        print(f"{name:<18} {alone:>12.3f}  {in_batch:>16.5f}", flush=True)
 
 
 if __name__ == "__main__":
