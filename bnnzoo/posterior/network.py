@@ -58,6 +58,8 @@ class NetworkPosterior(AbstractPosterior):
 
     The exposure is not passed to the network. Its logarithm is added to the log rates.
     """
+    expansion: PyTree = None
+    """Derivatives at the centre that a sampler has computed once for all chains; None if it has computed none."""
 
     @classmethod
     def of(

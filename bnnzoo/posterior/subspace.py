@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, PyTree, Shaped
 
 from bnnzoo.errors import DamagedError, UsageError
 from bnnzoo.posterior.layout import Layout, network_layout
@@ -118,17 +118,29 @@ class SubspaceNetwork(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         """Return the outputs for one input."""
+        return self._outputs(lambda network: network(x))
+
+    def outputs_of_rows(self, x: Shaped[Array, "row ..."]) -> Float[Array, "output row"]:
+        """Return the outputs for a batch of rows, by the whole network's `outputs_of_rows` if it has this method."""
+
+        def outputs(network: Any) -> Array:
+            return network.outputs_of_rows(x) if hasattr(network, "outputs_of_rows") else jax.vmap(network)(x).T
+
+        return self._outputs(outputs)
+
+    def _outputs(self, outputs: Callable[[Any], Array]) -> Array:
+        """Return `outputs(network)` at the current position, where `network` is the whole network."""
+
+        def outputs_at(theta: Float[Array, " parameter"]) -> Array:
+            values = self.layout.unflatten(theta)
+            parameters = jax.tree.unflatten(self.tree, [values[block.name] for block in self.layout.blocks])
+            return outputs(eqx.combine(parameters, self.rest))
+
         step = self.basis @ self.z
         if not self.is_linearised:
-            return self._outputs(self.mode + step, x)
-        outputs, change = jax.jvp(lambda theta: self._outputs(theta, x), (self.mode,), (step,))
-        return outputs + change
-
-    def _outputs(self, theta: Float[Array, " parameter"], x: Array) -> Array:
-        """Return the outputs of the whole network with the parameters `theta`."""
-        values = self.layout.unflatten(theta)
-        parameters = jax.tree.unflatten(self.tree, [values[block.name] for block in self.layout.blocks])
-        return eqx.combine(parameters, self.rest)(x)
+            return outputs_at(self.mode + step)
+        values, change = jax.jvp(outputs_at, (self.mode,), (step,))
+        return values + change
 
 
 class InducedNormal(AbstractPrior):

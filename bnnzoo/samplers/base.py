@@ -66,6 +66,13 @@ class AbstractSampler(eqx.Module, Generic[S]):
             key: random key of the chain.
         """
 
+    def prepare(self, posterior: AbstractPosterior) -> AbstractPosterior:
+        """Return the posterior with the values that all chains share. They are computed once, before `init`.
+
+        By default the posterior is returned unchanged. `init` must also work for a posterior that was not prepared.
+        """
+        return posterior
+
     @abc.abstractmethod
     def step(self, posterior: AbstractPosterior, state: S, *, key: PRNGKeyArray) -> tuple[S, Stats]:
         """Make one transition. Return the new state and a dictionary from ArviZ names to the step's statistics."""

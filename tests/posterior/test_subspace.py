@@ -18,15 +18,20 @@ import bnnzoo
 from bnnzoo import assembly, cli
 from bnnzoo.api import entrances, resuming
 from bnnzoo.errors import DamagedError, InterruptedRunError, UsageError
-from bnnzoo.models import Linear, Mlp
+from bnnzoo.models import Cnn, Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.layout import network_layout
 from bnnzoo.posterior.likelihoods import Bernoulli, Gaussian
 from bnnzoo.posterior.priors import FanIn, Hierarchical, Laplace, Normal
 from bnnzoo.posterior.subspace import COORDINATES, InducedNormal, SubspaceChoice, SubspaceNetwork, normal_moments
 from bnnzoo.recipe import resolve
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers.common import control_variate, damped, directions
+from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.sampling.initial import positions, subspace_start
+from bnnzoo.sampling.keys import Keys
+from bnnzoo.sampling.loop import chunk as programs
+from bnnzoo.sampling.loop.loop import chunks
 
 NOISE = 0.3
 KEY = jax.random.key(0)
@@ -244,6 +249,54 @@ def test_the_anchor_of_the_penalty_stays_at_the_mode():
     is_concave = np.linalg.eigvalsh(precision).min() > 0
     wanted = precision if is_concave else control_variate._make_definite(jnp.asarray(precision, jnp.float32))
     np.testing.assert_allclose(settled.preconditioner.precision, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_the_chains_share_one_anchor_at_the_mode():
+    whole = _whole()
+    posterior = _restricted(whole, *_subspace(whole, 4))
+    sampler = Penalty(control_variate="second", proposal="hmc")
+
+    def first_state(posterior: NetworkPosterior) -> Any:
+        return sampler.init(posterior, jnp.ones(posterior.layout.dim), num_warmup=10, key=KEY)
+
+    prepared = sampler.prepare(posterior)
+    without_rows = eqx.tree_at(lambda p: (p.data.x, p.data.y), prepared, replace_fn=lambda a: np.full_like(a, np.nan))
+    expected, state = first_state(posterior).anchor, first_state(without_rows).anchor
+    assert np.all(np.isfinite(expected.hessian))
+    assert np.array_equal(expected.point, posterior.centre())
+    np.testing.assert_allclose(state.hessian, expected.hessian, rtol=1e-5)
+    np.testing.assert_allclose(state.gradient, expected.gradient, rtol=1e-5)
+    assert Penalty(control_variate="none").prepare(posterior) is posterior
+    assert sampler.prepare(whole) is whole
+
+
+@pytest.mark.parametrize("placement", ["parallel", "sequential"])
+def test_the_loop_prepares_the_posterior_once(placement, monkeypatch):
+    calls, prepare = [], programs.prepare
+    monkeypatch.setattr(programs, "prepare", lambda *arguments: calls.append(1) or prepare(*arguments))
+    whole = _whole()
+    posterior = _restricted(whole, *_subspace(whole, 4, seed=3))
+    sampler = Penalty(control_variate="second", proposal="hmc", batch_size=20, num_batches=2)
+    how = {"keys": Keys.from_seed(0), "num_warmup": 4, "num_draws": 4, "placement": place_chains(placement, 2)}
+    *_, last = chunks(posterior, sampler, np.zeros((2, posterior.layout.dim), np.float32), **how)
+    assert len(calls) == 1
+    anchors = last.carry.states.anchor
+    np.testing.assert_array_equal(anchors.hessian[0], anchors.hessian[1])
+    np.testing.assert_allclose(anchors.hessian[0], sampler.prepare(posterior).expansion.hessian, rtol=1e-5)
+
+
+def test_the_outputs_of_rows_are_those_of_single_rows():
+    for model, shape in ((Mlp((3,), "tanh"), (2,)), (Cnn((2,)), (1, 8, 8))):
+        network = model.build(shape, 2, key=KEY)
+        dim = network_layout(network).dim
+        rng = np.random.default_rng(4)
+        x = jnp.asarray(rng.normal(size=(7, *shape)), jnp.float32)
+        fixed = {"mode": rng.normal(size=dim), "basis": 0.1 * rng.normal(size=(dim, 3)), "centre": np.zeros(3)}
+        for is_linearised in (False, True):
+            restricted = SubspaceNetwork.restrict(network, fixed, num_own=0, is_linearised=is_linearised)
+            moved = eqx.tree_at(lambda n: n.z, restricted, jnp.asarray([0.5, -1.0, 2.0], jnp.float32))
+            np.testing.assert_allclose(moved.outputs_of_rows(x).T, jax.vmap(moved)(x), rtol=1e-4, atol=1e-5)
+            assert not np.allclose(moved.outputs_of_rows(x), restricted.outputs_of_rows(x), atol=0.1)
 
 
 def test_where_the_density_is_not_concave_only_the_wrong_directions_of_the_preconditioner_change():

@@ -24,8 +24,8 @@ ORDER = {"none": 0, "first": 1, "second": 2}
 SECOND_ORDER_UP_TO = 2000
 """Largest number of parameters for which a Hessian is affordable."""
 
-_ROWS, _COLUMNS = 4096, 64
-"""Numbers of data and of Hessian columns that are processed together. They limit the memory."""
+_ROWS, _COLUMNS = 256, 32
+"""Numbers of data and of Hessian columns that are processed together. The values of a block fit into a CPU's cache."""
 
 
 class Anchor(eqx.Module):

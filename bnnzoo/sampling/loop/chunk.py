@@ -125,6 +125,25 @@ def _reported(setup: Setup, phase: Phase, states: PyTree) -> Stats:
     return setup.sampler_step(phase, jax.tree.map(lambda a: a[0], states), jax.random.key(0))[1]
 
 
+@eqx.filter_jit
+def _prepared(sampler: AbstractSampler, posterior: AbstractPosterior) -> AbstractPosterior:
+    return sampler.prepare(posterior)
+
+
+def prepare(sampler: AbstractSampler, posterior: AbstractPosterior, placement: Placement) -> AbstractPosterior:
+    """Return the posterior as the sampler prepares it, before it is put on the devices of the chains.
+
+    If each device had a copy of the rows already, each would do the same work. If the rows are split over devices, the
+    posterior is put there first, so that each device does its part.
+    """
+    if type(sampler).prepare is AbstractSampler.prepare:
+        return posterior
+    if placement.axes.data == 1:
+        return _prepared(sampler, posterior)
+    with placement.mesh_context():
+        return _prepared(sampler, placement.put_posterior(posterior))
+
+
 first_states = eqx.filter_jit(Setup.first_states)
 settle_chains = eqx.filter_jit(Setup.settle_chain)
 restart_tuning = eqx.filter_jit(Setup.restart_tuning)

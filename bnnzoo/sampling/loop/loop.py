@@ -102,7 +102,10 @@ def chunks(
         BnnzooError: if a position is no longer finite, if no chain accepts a proposal in 1000 steps, or if the sampler
             reports a failure.
     """
-    num_chains = len(thetas)
+    num_chains, seconds = len(thetas), seconds if seconds is not None else Seconds()
+    if resume is None:
+        with seconds.time_compilation():
+            posterior = programs.prepare(sampler, posterior, placement)
     posterior, outputs = placement.put_posterior(posterior), placement.put(outputs, None)
     setup = Setup(posterior, sampler, warmup or StepSize(), placement, outputs)
     plan = _Plan(
@@ -115,7 +118,7 @@ def chunks(
         keep_warmup=keep_warmup,
         chunk_seconds=chunk_seconds,
         most_draws=most_draws,
-        seconds=seconds if seconds is not None else Seconds(),
+        seconds=seconds,
         stops=tuple(stops),
         stop_signal=stop_signal or (lambda: 0),
     )
