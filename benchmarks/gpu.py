@@ -90,7 +90,7 @@ def quickest(call: Callable[[], Any]) -> float:
 
 
 def work(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any) -> tuple[float, float]:
-    """Return the operations and bytes of one_chain step of one_chain of these chains, by XLA's cost analysis."""
+    """Return the operations and bytes of one step of one of these chains, by XLA's cost analysis."""
     keys, (arrays, static) = keys_by_chain(jax.random.key(1), len(thetas)), eqx.partition(posterior, eqx.is_array)
 
     def steps(arrays: Any, thetas: Any, keys: Any) -> Any:
@@ -173,7 +173,7 @@ def main() -> None:
     precision = jax.config.jax_default_matmul_precision or "default"  # type: ignore[attr-defined]
     print(f"{jax.local_devices()[0].device_kind}, jax {jax.__version__}, matrix products in {precision} precision,")
     print(f"{most_flops / 1e12:.3g} TFLOP/s and {most_bytes / 1e9:.3g} GB/s reached\n")
-    print("| model | chains | chain-steps a second | flops | bytes | BlackJAX / ours |\n|---|---|---|---|---|---|")
+    print("| model | chains | chain-steps per second | flops | bytes | BlackJAX / bnnzoo |\n|---|---|---|---|---|---|")
     for name in arguments.models:
         posterior, sampler = MODELS[name]()
         posterior = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, posterior)

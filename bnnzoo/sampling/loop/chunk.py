@@ -215,25 +215,34 @@ def _row(
     reduce_rules = reductions(work.setup.sampler)
     zeros = {n: jnp.zeros(b.shape[1:], b.dtype) for n, b in buffer.items() if n != _POSITION}
 
-    def step(j: Array, value: tuple[Carry, Stats]) -> tuple[Carry, Stats]:
+    def step(j: Array | int, value: tuple[Carry, Stats]) -> tuple[Carry, Stats]:
         carry, reduced = value
 
         def chain_step(setup: Setup, carry: Carry, key: PRNGKeyArray) -> tuple[Carry, Stats]:
             # The key depends only on the number of the step in the run, so chunks and resuming do not change a draw.
-            return setup.one_step(work.phase, carry, jax.random.fold_in(key, first + j.astype(first.dtype)))
+            return setup.one_step(work.phase, carry, jax.random.fold_in(key, first + jnp.asarray(j, first.dtype)))
 
         carry, stats = _ONE_BY_ONE.all_chains(chain_step, work.setup, carry, keys)
-        return carry, {n: _reduced(reduce_rules.get(n, "last"), reduced[n], stats[n]) for n in stats}
+        return carry, {n: _reduced(reduce_rules.get(n, "last"), reduced.get(n), stats[n]) for n in stats}
 
-    start = 0 if isinstance(work.thin, int) else jnp.uint32(0)
-    carry, values = jax.lax.fori_loop(start, work.thin, step, (carry, zeros))
+    def step_for_means(j: Array, value: tuple[Carry, Stats]) -> tuple[Carry, Stats]:
+        carry, stats = step(j, value)
+        return carry, {n: stats[n] for n in value[1]}
+
+    if isinstance(work.thin, int):
+        # The last step is outside the loop. So the steps in the loop do not compute statistics that only it reports.
+        means = {n: zero for n, zero in zeros.items() if reduce_rules.get(n) == "mean"}
+        carry, means = jax.lax.fori_loop(0, work.thin - 1, step_for_means, (carry, means))
+        carry, values = step(work.thin - 1, (carry, means))
+    else:
+        carry, values = jax.lax.fori_loop(jnp.uint32(0), work.thin, step, (carry, zeros))
     values = {n: v / jnp.asarray(work.thin, v.dtype) if reduce_rules.get(n) == "mean" else v for n, v in values.items()}
     return carry, values | ({_POSITION: work.setup.values_to_keep(carry.states)} if work.keep else {})
 
 
-def _reduced(rule: Reduce, reduced: Array, value: Array) -> Array:
+def _reduced(rule: Reduce, reduced: Array | None, value: Array) -> Array:
     """Combine a statistic over the steps of a draw: the sum if the rule is "mean", else the value of the last step."""
-    return reduced + value.astype(reduced.dtype) if rule == "mean" else value
+    return value if reduced is None or rule != "mean" else reduced + value.astype(reduced.dtype)
 
 
 def _fill_chain_by_chain(
@@ -293,7 +302,9 @@ class Rows(NamedTuple):
         self, buffer: dict[str, Array], count: int
     ) -> tuple[Float[np.ndarray, "chain draw dim"], dict[str, np.ndarray]]:
         """Copy the first `count` rows to arrays [chain, draw, ...] of the host. The device then reuses the buffer."""
-        values = {n: np.array(np.swapaxes(np.asarray(b)[:count], 0, 1)) for n, b in buffer.items()}
+        # The memory of a CPU device is that of the host, so it must be copied once more.
+        copy = np.asarray if on_accelerator() else np.array
+        values = {n: copy(np.swapaxes(np.asarray(b)[:count], 0, 1)) for n, b in buffer.items()}
         values |= {n: values[n] > 0 for n in self.booleans}
         num_chains, dim = self.position
         return values.pop(_POSITION, np.zeros((num_chains, 0, dim), np.float32)), values
