@@ -100,8 +100,9 @@ class Recipe:
     init: Annotated[
         str | None,
         Doc(
-            "initial positions: map (trained networks, the default for networks), prior (draws from the prior), the "
-            "file of a run such as run.nc (its last draws), or given (the arrays of your own network, in Python)"
+            "initial positions: map (trained networks, the default for networks), prior (draws from the prior), run.nc "
+            "(the last draws of a run), network.eqx (a trained network), or given (the arrays of your own network, in "
+            "Python)"
         ),
     ] = None
     start_steps: Annotated[int, Ge(250), Doc("largest number of training steps for init map")] = 5000
@@ -141,7 +142,7 @@ class Recipe:
 
     @property
     def init_file(self) -> Path | None:
-        """The file of the run whose draws are the initial positions; None if they have another origin."""
+        """The file whose draws or network are the initial positions; None if they have another origin."""
         return None if self.init is None or self.init in INITS else Path(self.init)
 
     @property
@@ -151,7 +152,7 @@ class Recipe:
 
 
 INITS = ("map", "prior", "given")
-"""Values of `init` besides the file of a run."""
+"""Values of `init` besides files."""
 RUN_FIELDS: dict[str, Field] = {f.name: f for f in fields_of(Recipe) if f.name not in {*PARTS, "where"}}
 """The fields of a recipe that are not parts. Each is a key of a recipe file and an option of the command line."""
 

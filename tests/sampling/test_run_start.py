@@ -117,7 +117,7 @@ def test_another_network_is_refused(options, message, first_run):
 @pytest.mark.parametrize(
     ("init", "message"),
     [
-        ("mpa", "--init: must be map, prior, given, or the .nc file of a run (got 'mpa')"),
+        ("mpa", "--init: must be map, prior, given, the .nc file of a run, or the .eqx file of a network (got 'mpa')"),
         ("none.nc", "none.nc: no such run"),
     ],
 )

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -26,7 +27,7 @@ from bnnzoo.progress import Observer, Progress
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
 from bnnzoo.sampling.devices.placement import Placement, place_chains
 from bnnzoo.sampling.devices.processes import Processes
-from bnnzoo.sampling.initial import run_start, transport
+from bnnzoo.sampling.initial import network_file, run_start, transport
 from bnnzoo.sampling.initial.trained_start import Trained, evaluations, train
 from bnnzoo.sampling.job import Stop
 
@@ -99,7 +100,11 @@ def initial_positions(
         return thetas
     is_trained, has_centre = problem.recipe.trains_start, problem.posterior.centre() is not None
     if problem.recipe.init_file is not None and not has_centre:
-        return run_start.last_draws(problem, problem.recipe.init_file)
+        if problem.recipe.init_file.suffix != network_file.SUFFIX:
+            return run_start.last_draws(problem, problem.recipe.init_file)
+        if problem.recipe.stochastic == "all":
+            theta = _network_of_file(problem, problem.recipe.init_file)
+            return np.broadcast_to(theta, (problem.recipe.chains, len(theta)))
     thetas = problem.initial_positions(trained=is_trained or has_centre, key=key)
     if problem.recipe.init == "given" and problem.recipe.stochastic == "all":
         check_given(problem, thetas[0])
@@ -138,14 +143,22 @@ def train_whole_network(
         InterruptedRunError: if `work.stop` returned a signal.
     """
     whole_network = problem.with_all_sampled()
-    if problem.recipe.init_file is not None:
-        return whole_network, run_start.best_draw(whole_network, problem.recipe.init_file)
+    if (path := problem.recipe.init_file) is not None:
+        is_network = path.suffix == network_file.SUFFIX
+        return whole_network, (_network_of_file if is_network else run_start.best_draw)(whole_network, path)
     start = whole_network.initial_positions(trained=True, key=key)
     if problem.recipe.init == "given":
         check_given(whole_network, start[0])
         return whole_network, np.asarray(start[0])
     placement, trained_part = place_chains("vectorized", 1), "the parameters that are not sampled"
     return whole_network, train_networks(whole_network, start, placement, trained_part, work, key).positions[0]
+
+
+def _network_of_file(problem: Problem, path: Path) -> Float[np.ndarray, " dim"]:
+    """Return the position of the network in a file of Equinox, after checking that it fits the training rows."""
+    theta = network_file.network_position(problem, path)
+    check_given(problem, theta)
+    return np.asarray(theta)
 
 
 def check_given(problem: Problem, theta: Float[Array, " dim"]) -> None:
@@ -169,10 +182,10 @@ def check_given(problem: Problem, theta: Float[Array, " dim"]) -> None:
     best = minimize(lambda c: [np.asarray(v, np.float64) for v in loss_of_constant(c)], start, jac=True)
     if not loss < best.fun:
         raise UsageError(
-            "[[init=given]]: the network fits the training rows worse than constant outputs do (mean negative "
-            f"log-likelihood {loss:.4g} against {best.fun:.4g}); if it was trained on data that were not standardised, "
-            "use [[standardise=False]]; otherwise give the data in the units in which it was trained, or use "
-            "[[init=map]]"
+            f"[[init={problem.recipe.init}]]: the network fits the training rows worse than constant outputs do (mean "
+            f"negative log-likelihood {loss:.4g} against {best.fun:.4g}); if it was trained on data that were not "
+            "standardised, use [[standardise=False]]; otherwise give the data in the units in which it was trained, or "
+            "use [[init=map]]"
         )
 
 
