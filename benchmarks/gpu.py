@@ -1,6 +1,7 @@
 """Use of an accelerator by chains: chain-steps per second against the number of chains and the device's limits.
 
     python benchmarks/gpu.py [--chains 1 4 16 64 256 1024 4096] [--models mdn mlp lenet] [--seconds 2] [--repeats 5]
+    python benchmarks/gpu.py --profile [--chains 1 1024] [--models mlp]
 
 There are three kernels. Each runs in bnnzoo's loop with all statistics (`vectorized`) and stores every hundredth
 position:
@@ -14,14 +15,20 @@ a copy of 256 MB. The work of a step is given by XLA's cost analysis of the step
 If blackjax is installed, the last column is its chain-steps per second for the same kernel in a scan under `vmap`, as
 a ratio to bnnzoo's. Both copy the stored positions to the host. Repeats are interleaved, and numbers are medians over
 the repeats. Matrix products are in JAX's default precision, which is printed.
+
+`--profile` counts the kernels of a step instead, and the microseconds in which the device is busy with them.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
+import tempfile
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -161,24 +168,60 @@ def by_blackjax(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any) -
     return timed
 
 
+def profile(call: Callable[[], Any], steps: int) -> tuple[float, float]:
+    """Return the number of kernels per step, and the microseconds per step in which the device is busy."""
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            call()
+        (file,) = Path(folder).glob("plugins/profile/*/*.trace.json.gz")
+        events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    names = {
+        (e["pid"], e.get("tid")): e["args"]["name"] for e in events if e.get("ph") == "M" and e["name"] == "thread_name"
+    }
+    kernels = [e for e in events if e.get("ph") == "X" and names.get((e["pid"], e["tid"]), "").startswith("Stream")]
+    return len(kernels) / steps, sum(e["dur"] for e in kernels) / steps
+
+
+def print_profiles(posterior: NetworkPosterior, sampler: Hmc | Sgld, thetas: Any, label: str) -> None:
+    """Print a line per library."""
+    peer, draws = by_blackjax(posterior, sampler, thetas), max(1, 20 // len(thetas))
+    calls: dict[str, tuple[Callable[[], Any], int]] = {
+        "bnnzoo": (lambda: by_loop(posterior, sampler, thetas, draws), 1),
+        "BlackJAX": (lambda: peer(draws), 2),  # it runs the scan twice, the first time to compile it
+    }
+    for library, (call, runs) in calls.items():
+        call()
+        count, busy = profile(call, draws * THIN * runs)
+        print(f"| {label} | {library} | {count:.1f} | {busy:.1f} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chains", type=int, nargs="+", default=[1, 4, 16, 64, 256, 1024, 4096])
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--profile", action="store_true", help="count the kernels of a step instead")
     arguments = parser.parse_args()
     jax_settings.prepare()
     most_flops, most_bytes = limits()
     precision = jax.config.jax_default_matmul_precision or "default"  # type: ignore[attr-defined]
     print(f"{jax.local_devices()[0].device_kind}, jax {jax.__version__}, matrix products in {precision} precision,")
     print(f"{most_flops / 1e12:.3g} TFLOP/s and {most_bytes / 1e9:.3g} GB/s reached\n")
-    print("| model | chains | chain-steps per second | flops | bytes | BlackJAX / bnnzoo |\n|---|---|---|---|---|---|")
+    if arguments.profile:
+        print("| model | chains | library | kernels per step | busy us per step |\n|---|---|---|---|---|")
+    else:
+        print(
+            "| model | chains | chain-steps per second | flops | bytes | BlackJAX / bnnzoo |\n|---|---|---|---|---|---|"
+        )
     for name in arguments.models:
         posterior, sampler = MODELS[name]()
         posterior = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, posterior)
         for chains in arguments.chains:
             thetas = 0.01 * jax.random.normal(jax.random.key(3), (chains, posterior.layout.dim))
+            if arguments.profile:
+                print_profiles(posterior, sampler, thetas, f"{name} | {chains}")
+                continue
             flops, read = work(posterior, sampler, thetas)
             draws = max(1, int(arguments.seconds * by_loop(posterior, sampler, thetas, 1) / (THIN * chains)))
             peer = by_blackjax(posterior, sampler, thetas) if find_spec("blackjax") else None

@@ -4,6 +4,7 @@
     python benchmarks/penalty_scaling.py last-layer [--sizes 1e5 1e6]
     python benchmarks/penalty_scaling.py network [--sizes 1e5 1e6]
     python benchmarks/penalty_scaling.py identified [--sizes 1e4 1e5 1e6] [--hidden 5 16] [--repeats 1]
+    python benchmarks/penalty_scaling.py command [--sizes 1e6]
 
 logistic    logistic regression with 20 parameters. ESS is that of the parameters, and variances are compared with the
             inverse Hessian at the mode (Newton's method in double precision; the posterior is Gaussian to O(1/N)). If
@@ -17,6 +18,9 @@ identified  the directions of an mlp 20-5-1 and of a 20-16-1 that the data deter
             the rest at the mode. All methods sample the same block, whose coordinates are whitened. ESS is that of the
             coordinates. Variances within chains are compared with those of NUTS up to 1e4 rows, and of full-batch hmc
             beyond.
+command     the command `bnnzoo sample mlp penalty --data rows.parquet --stochastic identified` and then `bnnzoo audit`,
+            with default settings, for rows with ten inputs. Each is a process of its own. The table shows the seconds
+            from start to end, the sampled directions, their fraction of the variance, and both verdicts.
 
 Every method starts at the same points, tunes itself in warm-up, and runs `--repeats` times, in turn with the others.
 ESS is the smallest bulk ESS over parameters (or predictions), summed over chains. Seconds are those of sampling. The
@@ -28,7 +32,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import json
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -38,6 +45,7 @@ import jax
 import jax.numpy as jnp
 import moving_anchors
 import numpy as np
+import pandas as pd
 from arviz_stats.base.array import array_stats
 
 from bnnzoo import assembly
@@ -395,9 +403,42 @@ def identified(size: int, repeats: int, hidden: int) -> None:
     compare(size, methods, None, repeats=repeats, base="mala", judge=judge)
 
 
+def command(size: int, repeats: int) -> None:
+    """Run the default command and its audit as a user does, and print their verdicts."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(size, 10)).astype(np.float32)
+    mean = np.sin(x[:, 0]) + 0.5 * x[:, 1] * x[:, 2] + 0.3 * x[:, 3]
+    rows = pd.DataFrame(x, columns=[f"x{i}" for i in range(10)]).assign(y=mean + NOISE * rng.normal(size=size))
+    print(
+        "| N | seconds of sample | directions | fraction of the variance | R-hat | verdict | seconds of audit | audit |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            rows.astype(np.float32).to_parquet(f"{folder}/rows.parquet")
+            words = "sample mlp penalty --data rows.parquet --stochastic identified -o big.nc --json"
+            sample, sample_seconds = _typed(words, folder)
+            audit, audit_seconds = _typed("audit big.nc --json", folder)
+            print(
+                f"| {size:.0e} | {sample_seconds:.0f} | {sample['directions']} "
+                f"| {sample['variance_fraction']:.2f} | {sample['rhat']} | {sample['verdict']} | {audit_seconds:.0f} "
+                f"| {audit['verdict']} |",
+                flush=True,
+            )
+
+
+def _typed(words: str, folder: str) -> tuple[dict[str, Any], float]:
+    """Run a command of bnnzoo in a folder; return its JSON and its seconds."""
+    started = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "bnnzoo", *words.split()], cwd=folder, stdout=subprocess.PIPE, check=False
+    )
+    return json.loads(done.stdout), time.perf_counter() - started
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problem", choices=["logistic", "last-layer", "network", "identified"])
+    parser.add_argument("problem", choices=["logistic", "last-layer", "network", "identified", "command"])
     parser.add_argument("--sizes", type=float, nargs="+")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--hidden", type=int, nargs="+", default=[5, 16], help="hidden units of the networks")
@@ -409,9 +450,11 @@ def main() -> None:
         "logistic": [logistic],
         "network": [network],
         "last-layer": [last_layer],
+        "command": [command],
         "identified": [functools.partial(identified, hidden=hidden) for hidden in arguments.hidden],
     }
-    header()
+    if arguments.problem != "command":
+        header()
     with jax_settings.arithmetic("float32"):
         for problem in problems[arguments.problem]:
             for size in sizes:
