@@ -6,6 +6,7 @@ log-likelihoods and their polynomials.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bnnzoo.errors import UsageError
-from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.samplers.common.preconditioner import Preconditioner, prior_precision
 
 Order = Literal["none", "first", "second"]
@@ -97,6 +98,22 @@ def make_anchor(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, se
         return jnp.sum(posterior.log_likelihoods(t))
 
     return Anchor(theta, jax.grad(total)(theta), _hessian(posterior, theta) if second else None)
+
+
+def expanded(posterior: AbstractPosterior, *, second: bool) -> AbstractPosterior:
+    """Return the posterior with the anchor at its centre, which all chains share; unchanged if it has no centre."""
+    centre = posterior.centre()
+    if centre is None or not isinstance(posterior, NetworkPosterior):
+        return posterior
+    return dataclasses.replace(posterior, expansion=make_anchor(posterior, centre, second=second))
+
+
+def first_anchor(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, second: bool) -> Anchor:
+    """Return the first anchor of a chain that begins at `theta`: at the posterior's centre, or else at `theta`."""
+    centre, expansion = posterior.centre(), getattr(posterior, "expansion", None)
+    if isinstance(expansion, Anchor):
+        return expansion
+    return make_anchor(posterior, theta if centre is None else centre, second=second)
 
 
 def next_anchor(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor:

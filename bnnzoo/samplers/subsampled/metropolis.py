@@ -15,7 +15,7 @@ from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import Finding
-from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers.base import AbstractSampler, Stats
 from bnnzoo.samplers.common import preconditioner as _preconditioner
@@ -24,8 +24,9 @@ from bnnzoo.samplers.common.control_variate import (
     Anchor,
     Order,
     drift_estimator,
+    expanded,
+    first_anchor,
     known_precision,
-    make_anchor,
     next_anchor,
     refuse_large,
 )
@@ -134,24 +135,14 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         shape = _preconditioner.identity(self.preconditioner if num_warmup else "identity", theta)
         sizes = [self.batch_size == "auto", self.num_batches == "auto"]
         auto = jnp.asarray([*sizes, any(sizes) and self.sampling == "auto"])
-        anchor = None if self.order == "none" else self._first_anchor(posterior, theta)
+        anchor = None if self.order == "none" else first_anchor(posterior, theta, second=self.order == "second")
         rows = row_probabilities.uniform(posterior.num_data) if self.sampling == "importance" else None
         eta = jnp.asarray(self.step_size, theta.dtype)
         return PenaltyState(theta, eta, shape, anchor, WarmupMeans.empty(theta), auto, rows)
 
     def prepare(self, posterior: AbstractPosterior) -> AbstractPosterior:
         """Compute the anchor once if it is at the posterior's centre. It takes one pass over the rows per parameter."""
-        centre = posterior.centre()
-        if centre is None or self.order == "none" or not isinstance(posterior, NetworkPosterior):
-            return posterior
-        return dataclasses.replace(posterior, expansion=self._first_anchor(posterior, centre))
-
-    def _first_anchor(self, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor:
-        """Return the anchor at the posterior's centre; at `theta` if the posterior has no centre."""
-        centre, expansion = posterior.centre(), getattr(posterior, "expansion", None)
-        if isinstance(expansion, Anchor):
-            return expansion
-        return make_anchor(posterior, theta if centre is None else centre, second=self.order == "second")
+        return posterior if self.order == "none" else expanded(posterior, second=self.order == "second")
 
     def settle(
         self, posterior: AbstractPosterior, state: PenaltyState, *, final: bool, key: PRNGKeyArray
