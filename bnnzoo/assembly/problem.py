@@ -19,6 +19,7 @@ from bnnzoo.assembly.description import Description
 from bnnzoo.assembly.network_posterior import build_posterior
 from bnnzoo.assembly.recipe_parts import (
     check_exposure,
+    check_init,
     likelihood_task,
     make_parts,
     with_default_name,
@@ -96,16 +97,7 @@ class Problem:
         kept_rows = _kept_rows(recipe, train.signature, test)
         problem = _build_problem(recipe, Description(parts, train.signature, scaler), train, test, kept_rows=kept_rows)
         parts.sampler.check(problem.posterior)
-        if recipe.init_file is not None and recipe.init_file.suffix not in (".nc", ".eqx"):
-            place = recipe.where.get("init", "init")
-            raise UsageError(
-                f"{place}: must be map, prior, given, the .nc file of a run, or the .eqx file of a network (got "
-                f"{recipe.init!r})"
-            )
-        if recipe.init == "given" and not isinstance(parts.model, own.Own):
-            raise UsageError(
-                "[[init=given]]: requires an Equinox module of your own as the model, in Python; use [[init=map]]"
-            )
+        check_init(recipe, parts.model)
         return problem
 
     @classmethod

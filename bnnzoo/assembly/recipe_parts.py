@@ -16,6 +16,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import PREFIX as OWN
+from bnnzoo.models.own import Own
 from bnnzoo.plugins import registry
 from bnnzoo.posterior.censored import Censored, has_rates, uncensored
 from bnnzoo.posterior.layout import Layout
@@ -255,3 +256,20 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
         raise UsageError(f"{name}: a likelihood for classification needs the method class_probabilities") from error
     if classes != (num_targets,):
         raise UsageError(f"{name}: class_probabilities must have shape {(num_targets,)} (got {classes})")
+
+
+def check_init(recipe: Recipe, model: AbstractModel) -> None:
+    """Check that the recipe's `init` is a known word or a file of a known kind, and that the model supports it.
+
+    Raises:
+        UsageError: if this is not the case.
+    """
+    if recipe.init_file is not None and recipe.init_file.suffix not in (".nc", ".eqx"):
+        raise UsageError(
+            f"{recipe.where.get('init', 'init')}: must be map, prior, given, the .nc file of a run, or the .eqx file "
+            f"of a network (got {recipe.init!r})"
+        )
+    if recipe.init == "given" and not isinstance(model, Own):
+        raise UsageError(
+            "[[init=given]]: requires an Equinox module of your own as the model, in Python; use [[init=map]]"
+        )

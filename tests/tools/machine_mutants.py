@@ -66,6 +66,7 @@ TESTS = {
     "samplers/variational/pre_activations": f"fit_numbers {TRAINED}",
     "samplers/mcmc/log_scale": "log_scale gibbs",
     "samplers/subsampled/noise_penalty": "batch_numbers penalty_identities guard control_variates",
+    "samplers/subsampled/penalty_state": "batch_numbers penalty_identities",
     "samplers/mcmc/numpyro_kernels": "sampler_numbers statistics conjugate run",
     "samplers/common/preconditioner": "batch_numbers langevin control_variates batch_sizes_auto conjugate",
     "samplers/independent/proposals": "fit_numbers proposals",

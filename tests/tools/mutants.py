@@ -217,7 +217,8 @@ def _remembered(patch: Patch) -> None:
     import equinox as eqx
     import jax.numpy as jnp
 
-    from bnnzoo.samplers.subsampled.metropolis import AbstractPenalty, PenaltyState
+    from bnnzoo.samplers.subsampled.metropolis import AbstractPenalty
+    from bnnzoo.samplers.subsampled.penalty_state import PenaltyState
 
     class Remembering(PenaltyState):
         old: Any = eqx.field(default_factory=lambda: jnp.full((), jnp.nan))

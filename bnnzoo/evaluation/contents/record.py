@@ -1,7 +1,4 @@
-"""Contents of a run file: draws, statistics and data rows.
-
-This module does not import JAX, so that opening a file does not initialise JAX.
-"""
+"""Contents of a run file: draws, statistics and data rows. Opening a file does not import JAX."""
 
 from __future__ import annotations
 

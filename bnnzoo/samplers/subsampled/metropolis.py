@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from annotated_types import Ge, Gt, Lt
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
@@ -21,7 +21,6 @@ from bnnzoo.samplers.base import AbstractSampler, Stats
 from bnnzoo.samplers.common import preconditioner as _preconditioner
 from bnnzoo.samplers.common.control_variate import (
     ORDER,
-    Anchor,
     Order,
     drift_estimator,
     expanded,
@@ -36,22 +35,9 @@ from bnnzoo.samplers.subsampled import batch_sizes, row_probabilities, rows_need
 from bnnzoo.samplers.subsampled import influence as _influence
 from bnnzoo.samplers.subsampled.batch_sizes import Sizes, WarmupMeans
 from bnnzoo.samplers.subsampled.noise_penalty import Difference, estimate_difference, noise_penalty
+from bnnzoo.samplers.subsampled.penalty_state import PenaltyState
 from bnnzoo.samplers.subsampled.regime import STATISTICS, noise_statistics, regime
 from bnnzoo.samplers.subsampled.row_probabilities import RowProbabilities
-
-
-class PenaltyState(eqx.Module):
-    """State of a chain. `seen` has means over the steps of a warm-up window, from which batch sizes are selected."""
-
-    position: Float[Array, " dim"]
-    step_size: Float[Array, ""]
-    preconditioner: _preconditioner.Preconditioner
-    anchor: Anchor | None
-    seen: WarmupMeans
-    auto: Bool[Array, " 3"]
-    """Three flags: whether warm-up selects `batch_size`, `num_batches` and `sampling`, in this order."""
-    rows: RowProbabilities | None
-    """Probabilities with which the rows are drawn; None if they are all equal."""
 
 
 class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState]):
