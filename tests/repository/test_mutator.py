@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 
 from tools import machine_mutants
 from tools.machine_mutants import ROOT, TESTS
@@ -71,3 +72,11 @@ def test_every_mutated_module_and_its_tests_exist():
         paths = [path for path in (ROOT / "bnnzoo" / part).rglob("*.py") if path.stem != "__init__"]
         modules = {path.relative_to(ROOT / "bnnzoo").with_suffix("").as_posix() for path in paths}
         assert modules - set(TESTS) == set()
+
+
+def test_the_lines_of_equivalent_mutants_exist():
+    """An entry whose line has changed would no longer explain a survivor."""
+    for entry in tomllib.loads(machine_mutants.EQUIVALENT.read_text())["mutant"]:
+        lines = {line.strip() for line in (ROOT / "bnnzoo" / f"{entry['module']}.py").read_text().splitlines()}
+        assert entry["text"] in lines, entry
+        assert entry["before"] in entry["text"], entry
