@@ -87,9 +87,10 @@ def split_fields(args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         if argument == "--":
             plain_arguments += [argument, *remaining]
         elif flag.startswith("--") and "." in flag:
-            field_value = value if equals else next(remaining, None)
-            if field_value is None:
-                raise UsageError(f"Option '{flag}' requires an argument; type {flag} VALUE")
+            field_value = value if equals else next(remaining, "--")
+            if not equals and field_value.startswith("--"):  # a negative number has one dash
+                following = "" if field_value == "--" else f" (got the option {field_value})"
+                raise UsageError(f"Option '{flag}' requires an argument{following}; type {flag} VALUE")
             fields[flag] = field_value
         else:
             plain_arguments.append(argument)

@@ -156,6 +156,10 @@ def test_list_a_kind(word, capsys):
         (["list", "zoos"], "bnnzoo: unknown kind 'zoos'; there are: models, samplers"),
         (["evaluate"], "bnnzoo: Missing argument 'RUN'; try bnnzoo evaluate --help"),
         (["sample", "mdn", "mala", "--sampler.step-size"], "Option '--sampler.step-size' requires an argument"),
+        (
+            ["sample", "mdn", "mala", "--sampler.step-size", "--chains", "2"],
+            "Option '--sampler.step-size' requires an argument (got the option --chains); type --sampler.step-size VALUE",
+        ),
         (["sample", "mdn", "mala", "--smapler.step-size", "1"], "No such option: --smapler.step-size (did you mean"),
         (
             ["sample", "mdn", "mala", "--likelihood.scale", "1"],
