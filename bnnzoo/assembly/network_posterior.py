@@ -76,6 +76,10 @@ def build_posterior(
     network = architecture.build(key=jax.random.key(0))
     network_checks.check(parts.model, network, architecture, type(uncensored(parts.likelihood)).__name__)
     subspace, prior = subspace_choice(recipe), parts.prior
+    if subspace is None and recipe.other_directions != "fixed":
+        raise UsageError(
+            f"[[other_directions={recipe.other_directions}]]: requires [[stochastic=identified]] or linearised"
+        )
     if subspace is None:
         network = stochastic.with_leaves(network, fixed)
     if train is None:

@@ -217,7 +217,7 @@ class Problem:
 
     def with_all_sampled(self, chains: int = 1) -> Problem:
         """Return the problem in which all parameters are sampled, for the training of the fixed parameters."""
-        recipe = dataclasses.replace(self.recipe, stochastic="all", chains=chains)
+        recipe = dataclasses.replace(self.recipe, stochastic="all", other_directions="fixed", chains=chains)
         return _build_problem(recipe, self.require_description(), self.train)
 
     def require_description(self) -> Description:

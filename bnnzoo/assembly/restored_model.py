@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,8 +13,9 @@ from bnnzoo.assembly.by_hand import identity_scaler, predicted_site
 from bnnzoo.assembly.description import with_precision
 from bnnzoo.assembly.problem import Problem
 from bnnzoo.data import Scaler, Signature
+from bnnzoo.errors import DamagedError
 from bnnzoo.models import AbstractModel
-from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.predicting import Predicting
 
 
@@ -37,6 +39,12 @@ class RestoredModel(NamedTuple):
     """Whether the file stores, for each chain, a mode about which predictions of its draws can be linearised."""
     kept_rows: Shaped[np.ndarray, "row ..."] | None = None
     """Inputs, in original units, at which predictions are stored; None if draws of the parameters are stored."""
+
+    def without_others(self) -> RestoredModel:
+        """Return the model whose predictions do not add directions that are not sampled."""
+        if not isinstance(self.posterior, NetworkPosterior) or not self.posterior.adds_others:
+            return self
+        return self._replace(posterior=dataclasses.replace(self.posterior, adds_others=False))
 
     @classmethod
     def from_file(
@@ -69,8 +77,11 @@ class RestoredModel(NamedTuple):
             )
         problem = Problem.restored(attributes, constant, model=model)
         description = problem.require_description()
+        adds_others = problem.recipe.other_directions == "linearised"
+        if adds_others and getattr(problem.network_posterior.network, "others", None) is None:
+            raise DamagedError("the file is damaged: it lacks the directions that are not sampled")
         return cls(
-            posterior=problem.network_posterior,
+            posterior=dataclasses.replace(problem.network_posterior, adds_others=adds_others),
             signature=description.signature,
             scaler=description.scaler,
             inputs=lambda x: description.inputs(x, precision),

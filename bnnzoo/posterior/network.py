@@ -60,6 +60,8 @@ class NetworkPosterior(AbstractPosterior):
     """
     expansion: PyTree = None
     """Derivatives at the centre that a sampler has computed once for all chains; None if it has computed none."""
+    adds_others: bool = eqx.field(static=True, default=False)
+    """Whether predictions add the directions that are not sampled (`SubspaceNetwork.change_by_others`)."""
 
     @classmethod
     def of(
@@ -307,9 +309,17 @@ class NetworkPosterior(AbstractPosterior):
         likelihood_parameters = {p.name: values[f"likelihood_{p.name}"] for p in self.likelihood.parameters()}
         likelihood = self.likelihood.with_parameters(likelihood_parameters)
         if not mode.size:
-            return likelihood, self.outputs(theta, x)
+            outputs = self.outputs(theta, x)
+            return likelihood, outputs + self._change_by_others(theta, x) if self.adds_others else outputs
         outputs, change = jax.jvp(lambda t: self.outputs(t, x), (mode,), (theta - mode,))
         return likelihood, outputs + change
+
+    def _change_by_others(
+        self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]
+    ) -> Float[Array, "batch output"]:
+        network = self.network_at(theta)
+        assert isinstance(network, SubspaceNetwork)
+        return network.change_by_others(self.inputs(x))
 
 
 def _with_last_repeated(data: PyTree, count: int) -> PyTree:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, Float, PyTree, Shaped
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
 from bnnzoo.errors import DamagedError, UsageError
 from bnnzoo.posterior.layout import Layout, network_layout
@@ -72,6 +72,11 @@ class SubspaceNetwork(eqx.Module):
     basis: Float[Array, "parameter direction"]
     centre: Float[Array, " dim"]
     """Mode of the posterior in this subspace: zeros for z, followed by the own parameters of the likelihood."""
+    others: Float[Array, "parameter other"] | None
+    """Factor F of the other directions, which are not sampled: given z, they are N(0, F F') by Laplace's approximation.
+
+    None if they stay at the mode.
+    """
     rest: PyTree
     """The leaves of the network that are not parameters, such as functions."""
     layout: Layout = eqx.field(static=True)
@@ -86,7 +91,8 @@ class SubspaceNetwork(eqx.Module):
 
         Args:
             network: the whole network.
-            fixed: the arrays `mode`, `basis` and `centre`; empty before they are known.
+            fixed: the arrays `mode`, `basis` and `centre`, and `others` if predictions include the other directions;
+                empty before they are known.
             num_own: number of own parameters of the likelihood.
             is_linearised: whether outputs are linearised at the mode.
 
@@ -105,11 +111,14 @@ class SubspaceNetwork(eqx.Module):
         arrays = {name: np.asarray(fixed.get(name, value)) for name, value in placeholder.items()}
         num_directions = arrays["basis"].shape[-1] if arrays["basis"].ndim else 0
         expected = [(layout.dim,), (layout.dim, num_directions), (num_directions + num_own,)]
-        if [array.shape for array in arrays.values()] != expected:
+        others = np.asarray(fixed["others"]) if "others" in fixed else None
+        fits = others is None or others.shape == (layout.dim, layout.dim - num_directions)
+        if not fits or [array.shape for array in arrays.values()] != expected:
             raise DamagedError("the file is damaged: the sampled subspace does not fit the network")
         return cls(
             z=jnp.zeros(num_directions, dtype),
             **{name: jnp.asarray(array, dtype) for name, array in arrays.items()},
+            others=None if others is None else jnp.asarray(others, dtype),
             rest=rest,
             layout=layout,
             tree=jax.tree.structure(parameters),
@@ -128,19 +137,42 @@ class SubspaceNetwork(eqx.Module):
 
         return self._outputs(outputs)
 
+    def change_by_others(self, x: Shaped[Array, "row ..."]) -> Float[Array, "row output"]:
+        """Return J(x, mode) F eps, the change of the outputs by one draw of the other directions.
+
+        J is the Jacobian of the outputs. In the Laplace approximation the other directions are independent of z. The
+        key of eps ~ N(0, I) is a hash of z. So the same draw of z always has the same draw of the other directions, and
+        different draws have independent ones.
+        """
+        assert self.others is not None
+        eps = jax.random.normal(_key_of(self.z), self.others.shape[1:], self.z.dtype)
+        return jax.jvp(self._outputs_at(lambda n: jax.vmap(n)(x)), (self.mode,), (self.others @ eps,))[1]
+
     def _outputs(self, outputs: Callable[[Any], Array]) -> Array:
         """Return `outputs(network)` at the current position, where `network` is the whole network."""
+        outputs_at, step = self._outputs_at(outputs), self.basis @ self.z
+        if not self.is_linearised:
+            return outputs_at(self.mode + step)
+        values, change = jax.jvp(outputs_at, (self.mode,), (step,))
+        return values + change
+
+    def _outputs_at(self, outputs: Callable[[Any], Array]) -> Callable[[Float[Array, " parameter"]], Array]:
+        """Return `outputs(network)` as a function of the parameters of the whole network."""
 
         def outputs_at(theta: Float[Array, " parameter"]) -> Array:
             values = self.layout.unflatten(theta)
             parameters = jax.tree.unflatten(self.tree, [values[block.name] for block in self.layout.blocks])
             return outputs(eqx.combine(parameters, self.rest))
 
-        step = self.basis @ self.z
-        if not self.is_linearised:
-            return outputs_at(self.mode + step)
-        values, change = jax.jvp(outputs_at, (self.mode,), (step,))
-        return values + change
+        return outputs_at
+
+
+def _key_of(values: Float[Array, " value"]) -> PRNGKeyArray:
+    """Return a random key that is a hash of the bits of an array."""
+    words = jax.lax.bitcast_convert_type(values, jnp.uint32).ravel()
+    factors = 2 * jax.lax.iota(jnp.uint32, len(words)) + 1
+    sums = [jnp.sum(words * (factors * jnp.uint32(odd))) for odd in (0x9E3779B1, 0x85EBCA6B)]
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(0), sums[0]), sums[1])
 
 
 class InducedNormal(AbstractPrior):

@@ -81,6 +81,13 @@ class Recipe:
             "determine), or names such as layers_1_*; the others are trained once"
         ),
     ] = "all"
+    other_directions: Annotated[
+        Literal["fixed", "linearised"],
+        Doc(
+            "for stochastic identified and linearised: directions that are not sampled stay at the mode (fixed), or "
+            "predictions add draws of their Gaussian approximation (linearised)"
+        ),
+    ] = "fixed"
     chains: Annotated[int, Ge(1), Doc("number of chains")] = 4
     warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; with 0 nothing is adapted")] = 1000
     draws: Annotated[int, Ge(1), Doc("draws kept per chain")] = 1000

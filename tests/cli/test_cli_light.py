@@ -158,7 +158,7 @@ def test_list_a_kind(word, capsys):
         (["sample", "mdn", "mala", "--sampler.step-size"], "Option '--sampler.step-size' requires an argument"),
         (
             ["sample", "mdn", "mala", "--sampler.step-size", "--chains", "2"],
-            "Option '--sampler.step-size' requires an argument (got the option --chains); type --sampler.step-size VALUE",
+            "Option '--sampler.step-size' requires an argument (got the option --chains); type --sampler.step-size ",
         ),
         (["sample", "mdn", "mala", "--smapler.step-size", "1"], "No such option: --smapler.step-size (did you mean"),
         (

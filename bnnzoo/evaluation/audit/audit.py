@@ -97,7 +97,7 @@ def of_run(
             posterior,
             thinned.thetas[:].reshape(*thinned.record.shape, -1),
             x,
-            predicting=predictor.posterior,
+            predicting=thinned.posterior,
             are_chains=diagnostics.is_chain(record.attributes["exactness"]),
             chains=chains,
             seconds=seconds,

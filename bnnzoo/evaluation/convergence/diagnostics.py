@@ -316,6 +316,8 @@ def _of_subspace(attributes: Mapping[str, Any]) -> dict[str, Any]:
     - `tau`: threshold of the curvature, relative to the curvature of the prior; directions above it were sampled.
     - `variance_fraction`: fraction of the variance of the network's function at the training rows that the sampled
       directions contribute.
+    - `other_directions`: "fixed" if the other directions stay at the mode; "linearised" if predictions add draws of
+      their Gaussian approximation. The tests of convergence do not add them.
 
     Args:
         attributes: root attributes of the file.
@@ -323,4 +325,5 @@ def _of_subspace(attributes: Mapping[str, Any]) -> dict[str, Any]:
     if "subspace" not in attributes:
         return {}
     block = json.loads(attributes["subspace"])
-    return {"subspace": block["kind"], **{name: block[name] for name in ("directions", "tau", "variance_fraction")}}
+    names = ("directions", "tau", "variance_fraction", "other_directions")
+    return {"subspace": block["kind"], **{name: block[name] for name in names if name in block}}

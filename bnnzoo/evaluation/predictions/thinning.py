@@ -37,7 +37,8 @@ _PAGE_PASSES = 8
 
 
 def for_diagnosis(predictor: Predictor, num_probes: int = PROBES) -> Predictor:
-    """Return a predictor with the draws that are used for convergence diagnostics."""
+    """Return a predictor with the draws that are used for convergence diagnostics, without unsampled directions."""
+    predictor = predictor.of_sampled_directions()
     rows = 2 * num_probes + _LEAST_DENSITY_ROWS if predictor.has_rows else 0
     stride = _stride(predictor, rows, fewest=_LEAST_DRAWS, most_bytes=_DIAGNOSIS_BYTES)
     return predictor if stride == 1 else predictor.thinned(stride)

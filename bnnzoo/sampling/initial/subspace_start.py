@@ -48,7 +48,7 @@ class Subspace(NamedTuple):
     """The arrays that define a subspace, and its description for the file."""
 
     values: dict[str, np.ndarray]
-    """The arrays `mode`, `basis` and `centre` of a `SubspaceNetwork`."""
+    """The arrays `mode`, `basis`, `centre` and, if predictions add them, `others` of a `SubspaceNetwork`."""
     kind: str
     tau: float
     num_parameters: int
@@ -66,6 +66,7 @@ class Subspace(NamedTuple):
         """Return the description as JSON, for the attribute `subspace` of the file."""
         fields = self._asdict() | {"directions": self.num_directions}
         fields.pop("values")
+        fields["other_directions"] = "linearised" if "others" in self.values else "fixed"
         fields["parameters"] = fields.pop("num_parameters")
         return json.dumps(fields)
 
@@ -76,7 +77,10 @@ class Subspace(NamedTuple):
         rest = self.num_parameters - self.num_directions
         if not rest:
             return f"all {self.num_parameters} directions in the parameter space of the {network} are sampled"
-        rest_text = f"; the other {rest} stay at the mode, so the draws are conditional on them"
+        if "others" in self.values:
+            rest_text = f"; predictions add draws of the other {rest} from their Gaussian approximation at the mode"
+        else:
+            rest_text = f"; the other {rest} stay at the mode, so the draws are conditional on them"
         return (
             f"{self.num_directions} of {self.num_parameters} directions in the parameter space of the {network} are "
             f"sampled: those in which the posterior has more than {self.tau:.4g} times the curvature of the prior; "
@@ -100,6 +104,7 @@ def find_subspace(
         UsageError: if no direction has a curvature above the threshold of the recipe.
         InterruptedRunError: if `work.stop` returned a signal.
     """
+    _check_others(problem)
     whole_problem, theta = positions.train_whole_network(problem, work=work, key=key)
     work.note("finding the mode and the directions that the data determine")
     posterior = whole_problem.network_posterior
@@ -120,7 +125,7 @@ def find_subspace(
         tau, rows_needed = _choose_threshold(
             candidate, mode, floor, is_concave=is_concave, key=jax.random.fold_in(key, 2)
         )
-    values = _values(problem, mode, tau)
+    values = _values(problem, mode, tau, others=problem.recipe.other_directions == "linearised")
     subspace = Subspace(
         values=values,
         kind=choice.kind,
@@ -136,18 +141,44 @@ def find_subspace(
     return subspace
 
 
-def _values(problem: Problem, mode: Mode, tau: float) -> dict[str, np.ndarray]:
-    """Return the arrays `mode`, `basis` and `centre` of the subspace of all directions with an eigenvalue above `tau`.
+def _check_others(problem: Problem) -> None:
+    """Refuse `other_directions: linearised` if not all eigenvalues are computed, or if predictions are stored.
 
-    Each column of the basis is a direction, scaled to the posterior standard deviation in this direction.
+    Raises:
+        UsageError: in these cases.
+    """
+    if problem.recipe.other_directions == "fixed":
+        return
+    if problem.recipe.keep == "predictions":
+        raise UsageError(
+            "[[other_directions=linearised]]: not supported with [[keep=predictions]]; use [[keep=draws]], or "
+            "[[other_directions=fixed]]"
+        )
+    num_parameters = problem.with_all_sampled().posterior.layout.dim
+    if num_parameters > directions.EXACT_UP_TO:
+        raise UsageError(
+            "[[other_directions=linearised]]: supported for networks of at most "
+            f"{directions.EXACT_UP_TO} parameters (got {num_parameters}); use a smaller network, or "
+            "[[other_directions=fixed]]"
+        )
+
+
+def _values(problem: Problem, mode: Mode, tau: float, *, others: bool = False) -> dict[str, np.ndarray]:
+    """Return the arrays that define the subspace of all directions with an eigenvalue above `tau`.
+
+    Each column of `basis` is a direction, scaled to the posterior standard deviation in this direction. With `others`,
+    the other directions are the columns of the array of this name.
     """
     posterior = problem.with_all_sampled().network_posterior
     dim, dtype = posterior.layout.network.dim, mode.theta.dtype
     _, sd = normal_moments(posterior.prior, posterior.layout.network)
     spectrum, count = mode.spectrum, max(1, int(np.sum(mode.spectrum.values > tau)))
-    basis = sd[:, None] * spectrum.vectors[:, :count] * spectrum.values[:count] ** -0.5
+    scaled = sd[:, None] * spectrum.vectors * spectrum.values**-0.5
     centre = np.concatenate([np.zeros(count), mode.theta[dim:]])
-    return {"mode": mode.theta[:dim], "basis": basis.astype(dtype), "centre": centre.astype(dtype)}
+    values = {"mode": mode.theta[:dim], "basis": scaled[:, :count], "centre": centre}
+    if others:
+        values["others"] = scaled[:, count:]
+    return {name: array.astype(dtype) for name, array in values.items()}
 
 
 def _choose_threshold(
