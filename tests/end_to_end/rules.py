@@ -114,6 +114,7 @@ def _of_subspace(case: Case) -> bool:
 NEEDS: dict[tuple[str, Any], dict[str, Any]] = {
     ("until", "budget"): {"budget": "1s"},
     ("keep_at", "new rows"): {"keep": "predictions"},
+    ("other_directions", "linearised"): {"stochastic": "identified"},
     ("missing_code", ("-999",)): {"missing": "median"},
     ("missing_code", ("-999", "colour=unknown")): {"missing": "drop"},
 }
@@ -146,6 +147,10 @@ RULES: dict[str, Rule] = {
     ),
     "a category is an input": _is_no_input,
     "a column is left out or taken in": lambda c: "columns" in c.options and "drop" in c.options,
+    "other directions are added to predictions from draws of a small network's subspace": lambda c: (
+        c.options.get("other_directions") == "linearised"
+        and (not _of_subspace(c) or c.options.get("keep") == "predictions" or c.combination.images)
+    ),
     "predictions are kept of targets, and not by estimators": lambda c: (
         c.options.get("keep") == "predictions" and (_density(c) or c.entrance == "estimator")
     ),
