@@ -123,6 +123,9 @@ def _check(runs: Sequence[Run]) -> None:
             raise UsageError(
                 f"{run.path}: its fixed parameters (trained, not sampled) differ from those of {first.path}"
             )
+        moments, first_moments = (schema.prior_moments(each) for each in (constant, first_constant))
+        if not all(map(_equal, moments, first_moments)):
+            raise UsageError(f"{run.path}: its prior ([[prior_from]]) differs from that of {first.path}")
         if not _equal(_select(constant, _ROWS), _select(first_constant, _ROWS)):
             raise UsageError(
                 f"{run.path}: its test rows, or the rows of [[keep_at]], differ from those of {first.path}"

@@ -23,7 +23,7 @@ from bnnzoo.api.choose_recipe import recipe_and_data
 from bnnzoo.api.data_notes import report_notes
 from bnnzoo.api.keywords import options_of
 from bnnzoo.api.run import Run
-from bnnzoo.assembly import Problem
+from bnnzoo.assembly import Problem, sequential
 from bnnzoo.data import Dataset
 from bnnzoo.data.formats.frames import EXPOSURE, with_exposure
 from bnnzoo.errors import BnnzooWarning, UsageError
@@ -189,11 +189,11 @@ def run_recipe(
     """
     began = clock.run_start() if began is None else began
     log = select_observers(log_to)
-    user_paths.refuse_input_as_output(out, [recipe.data, recipe.keep_at, recipe.init_file])
+    user_paths.refuse_input_as_output(out, [recipe.data, recipe.keep_at, recipe.init_file, recipe.prior_from])
     with jax_for(recipe):
         tell = without_repeated_notes(observer)
         tell(Progress("start", 0, 1, note="reading data"))
-        problem = Problem.from_recipe(recipe, dataset, model)
+        problem = sequential.build_problem(recipe, dataset, model)
         report_notes(problem, observer, tell)
         launch(
             problem,
@@ -235,7 +235,7 @@ def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:
     If there is a time budget, some fields are determined later, and the likelihood may be one of them.
     """
     with jax_for(recipe):
-        problem = Problem.from_recipe(recipe, dataset)
+        problem = sequential.build_problem(recipe, dataset)
         words = time_budget.recipe_to_write(problem)
         if likelihood_choice.is_likelihood_open(problem):
             del words["likelihood"]

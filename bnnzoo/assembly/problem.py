@@ -34,10 +34,12 @@ from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.censored import uncensored
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
+from bnnzoo.posterior.moments import Moments
 from bnnzoo.posterior.outputs import Outputs
+from bnnzoo.posterior.priors import AbstractPrior
 from bnnzoo.recipe import Part, Recipe, as_dict, part_from_object, recipe_from
 from bnnzoo.samplers import AbstractSampler
-from bnnzoo.store.schema import KEPT_ROWS, fixed_leaves, targets_of
+from bnnzoo.store.schema import KEPT_ROWS, fixed_leaves, prior_moments, targets_of
 
 _QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
 """Compiler options for a program that runs once. With optimisation, its compilation could take seconds."""
@@ -68,13 +70,23 @@ class Problem:
         return (self.posterior if self.outputs is None else self.outputs).layout.dim
 
     @classmethod
-    def from_recipe(cls, recipe: Recipe, dataset: Dataset | None = None, model: AbstractModel | None = None) -> Problem:
+    def from_recipe(
+        cls,
+        recipe: Recipe,
+        dataset: Dataset | None = None,
+        model: AbstractModel | None = None,
+        *,
+        scaler: Scaler | None = None,
+    ) -> Problem:
         """Build the problem of a recipe, after checks of the settings and of the data.
+
+        For a recipe with `prior_from`, use `sequential.build_problem` instead, which also sets the prior.
 
         Args:
             recipe: the resolved recipe.
             dataset: data in memory; by default the data that the recipe names.
             model: an unregistered model; by default the model that the recipe names.
+            scaler: the scaler of the rows; by default that of the training rows.
 
         Raises:
             UsageError: if the settings or the data are invalid. The message has one line for each problem.
@@ -93,7 +105,7 @@ class Problem:
             except UsageError as error:
                 raise UsageError(f"{rows.name}: {error}") from None
         train, test = split(dataset, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
-        scaler = _fit_scaler(train, parts.likelihood, standardise=recipe.standardise)
+        scaler = scaler or _fit_scaler(train, parts.likelihood, standardise=recipe.standardise)
         kept_rows = _kept_rows(recipe, train.signature, test)
         problem = _build_problem(recipe, Description(parts, train.signature, scaler), train, test, kept_rows=kept_rows)
         parts.sampler.check(problem.posterior)
@@ -152,6 +164,8 @@ class Problem:
             parts = make_parts(recipe, signature, model)
         except NotFoundError as error:
             raise registry.with_packages(error, str(attributes.get("plugins", ""))) from error
+        if recipe.prior_from is not None:
+            parts = parts._replace(prior=_restored_moments(constant))
         description = Description(parts, signature, scaler)
         fixed = fixed_leaves(constant)
         problem = _build_problem(recipe, description, train, fixed=fixed, kept_rows=kept_rows)
@@ -209,11 +223,17 @@ class Problem:
         changes: Any = {kind: part}
         recipe = dataclasses.replace(self.recipe, **changes)
         own_model = description.parts.model if recipe.model.name.startswith(own.PREFIX) else None
-        parts = make_parts(recipe, description.signature, own_model)
+        parts = make_parts(recipe, description.signature, own_model)._replace(prior=description.parts.prior)
         description = description._replace(parts=parts)
         problem = _build_problem(recipe, description, self.train, self.test, kept_rows=self.kept_rows)
         parts.sampler.check(problem.posterior)
         return problem
+
+    def with_prior(self, prior: AbstractPrior) -> Problem:
+        """Return the problem with another prior, which need not be registered."""
+        description = self.require_description()
+        description = description._replace(parts=description.parts._replace(prior=prior))
+        return _build_problem(self.recipe, description, self.train, self.test, kept_rows=self.kept_rows)
 
     def with_all_sampled(self, chains: int = 1) -> Problem:
         """Return the problem in which all parameters are sampled, for the training of the fixed parameters."""
@@ -257,9 +277,12 @@ class Problem:
         fields: dict[str, Part | None] = {
             "model": recipe.model,
             "sampler": _written_part("sampler", recipe.sampler.name, parts.sampler),
-            "prior": _written_part("prior", with_default_name(recipe.prior, "normal").name, parts.prior),
+            "prior": None,
             "likelihood": None,
         }
+        if recipe.prior_from is None:
+            name = with_default_name(recipe.prior, "normal").name
+            fields["prior"] = _written_part("prior", name, parts.prior)
         if not recipe.model.name.startswith(own.PREFIX):
             fields["model"] = _written_part("model", recipe.model.name, parts.model)
         if not parts.model.brings_likelihood:
@@ -309,6 +332,13 @@ def _fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: 
         return scaler
     targets = len(train.target_names)
     return dataclasses.replace(scaler, y_mean=np.zeros(targets, np.float32), y_sd=np.ones(targets, np.float32))
+
+
+def _restored_moments(constant: Mapping[str, np.ndarray]) -> Moments:
+    means, sds = prior_moments(constant)
+    if not means or means.keys() != sds.keys():
+        raise DamagedError("the file is damaged: the means and sds of its prior are missing")
+    return Moments(means, sds)
 
 
 def _build_problem(

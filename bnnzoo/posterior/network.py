@@ -241,7 +241,9 @@ class NetworkPosterior(AbstractPosterior):
 
     def own_parameters(self) -> dict[str, Parameter]:
         """Return the own parameters of the likelihood and the prior by block name, in the order of the blocks."""
-        likelihood = {f"likelihood_{p.name}": p for p in self.likelihood.parameters()}
+        likelihood = {
+            (name := f"likelihood_{p.name}"): self.prior.of_likelihood(name, p) for p in self.likelihood.parameters()
+        }
         return likelihood | {f"prior_{p.name}": p for p in self.prior.parameters(self.layout.network)}
 
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Data | CountedData) -> Float[Array, " batch"]:

@@ -40,6 +40,11 @@ class AbstractPrior(eqx.Module):
         del values
         return self
 
+    def of_likelihood(self, name: str, parameter: Parameter) -> Parameter:
+        """Return a sampled parameter of the likelihood, in the block `name`; a prior may change its own prior."""
+        del name
+        return parameter
+
     def log_prob(self, theta: Float[Array, " dim"], layout: Layout) -> Float[Array, ""]:
         """Return the log prior density of the network's parameters, whose blocks `layout` describes."""
         return jnp.sum(self.distribution(layout).log_prob(theta))

@@ -74,6 +74,7 @@ def resolve(
     run: dict[str, Value] = {}
     for layer in merged:
         run.update(layer.run)
+    problems += _keep_one_prior(parts, run, merged)
     if in_memory:
         run.pop("data", None)
     run_part = _part("", run)
@@ -158,6 +159,25 @@ def _is_short(budget: str) -> bool:
     with contextlib.suppress(ValueError):  # an invalid text is reported later, by `resolve`
         return duration.seconds(budget) < _SHORT_BUDGET_SECONDS
     return False
+
+
+def _keep_one_prior(parts: dict[str, Part], run: dict[str, Value], layers: list[Layer]) -> list[str]:
+    """Remove either the prior or `prior_from` from `parts` and `run`: the one of lower precedence.
+
+    Returns:
+        The lines of the problems. There is one problem if both have the same precedence.
+    """
+    if run.get("prior_from", Value(None, "")).raw is None:
+        return []
+    by_name = max((i for i, layer in enumerate(layers) if "prior" in layer.parts), default=-1)
+    by_run = max(i for i, layer in enumerate(layers) if "prior_from" in layer.run)
+    if by_name == by_run:
+        return [f"{run['prior_from'].where}: sets the prior, so it conflicts with [[prior]]; remove one of them"]
+    if by_name > by_run:
+        del run["prior_from"]
+    else:
+        parts["prior"] = Part("")
+    return []
 
 
 def _missing_parts(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:

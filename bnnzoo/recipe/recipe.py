@@ -112,6 +112,13 @@ class Recipe:
             "Python)"
         ),
     ] = None
+    prior_from: Annotated[
+        str | None,
+        Doc(
+            "file of an earlier run: the prior is normal with the mean and the sd of each parameter in its draws (an "
+            "approximation), so that the data can be only new rows"
+        ),
+    ] = None
     start_steps: Annotated[int, Ge(250), Doc("largest number of training steps for init map")] = 5000
     start_held_out: Annotated[
         float,

@@ -126,6 +126,7 @@ def _subtitle(record: Record) -> str:
         f"{sizes.get('chain', 0)} chains of {attributes['draws_done']} draws",
         "" if attributes["complete"] else f"unfinished: {attributes['draws_requested']} draws were requested",
         str(attributes["exactness"]),
+        f"approximate prior, from {attributes['prior_from']}" if attributes.get("prior_from") else "",
         "" if attributes["likelihood_power"] == 1 else f"likelihood to the power {attributes['likelihood_power']:g}",
         f"bnnzoo {attributes['bnnzoo_version']}",
     ]

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bnnzoo import store
-from bnnzoo.assembly import Problem
+from bnnzoo.assembly import Problem, sequential
 from bnnzoo.assembly.by_hand import identity_scaler
 from bnnzoo.assembly.network_posterior import subspace_choice
 from bnnzoo.errors import BnnzooWarning, UsageError
@@ -33,7 +33,7 @@ from bnnzoo.sampling.loop import carry
 from bnnzoo.sampling.loop.loop import Carry, carry_template
 from bnnzoo.store import Checkpoint
 from bnnzoo.store.run_parts import Unfinished
-from bnnzoo.store.schema import row_dims, train_groups
+from bnnzoo.store.schema import CONSTANT_DATA, row_dims, train_groups
 
 
 def launch(
@@ -292,6 +292,7 @@ def _rows(
         return {}, {}
     scaler = identity_scaler(problem.train) if problem.description is None else problem.description.scaler
     groups = train_groups(problem.train, problem.test, scaler, fixed, problem.kept_rows)
+    groups[CONSTANT_DATA] |= sequential.constants(problem)
     return row_dims(problem.train, scaler), groups
 
 

@@ -112,5 +112,6 @@ def _problem_attributes(problem: Problem) -> Attributes:
         "recipe": to_yaml(problem.resolved_recipe()),
         "likelihood": registry.name_of("likelihoods", likelihood) or type(likelihood).__name__.casefold(),
         "signature": problem.description.signature.to_json(),
+        **({} if problem.recipe.prior_from is None else {"prior_from": problem.recipe.prior_from}),
         **row_attributes,
     }

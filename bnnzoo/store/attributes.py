@@ -132,6 +132,7 @@ class _RootAttributes(BaseModel):
     plugin_sources: Json[Annotated[dict[str, str], _Bounded]] = {}
     seeds: Json[Annotated[list[_Seed], FailFast()]] = []
     subspace: Json[_Subspace] | None = None
+    prior_from: str = ""
     federated: Json[Annotated[dict[str, dict[str, Any]], _Bounded]] = {}
     asked_again: Json[Annotated[dict[str, _Count], _Bounded]] = {}
     digests: Json[Annotated[dict[str, str], _Bounded]] = {}

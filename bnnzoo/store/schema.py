@@ -37,6 +37,8 @@ WARMUP = "warmup_"
 """Prefix of the groups with the draws of the warm-up: warmup_posterior, warmup_sample_stats."""
 FIXED = "fixed_"
 """Prefix of variables of constant_data. They are parameters that were trained and not sampled."""
+PRIOR_MEAN, PRIOR_SD = "prior_mean_", "prior_sd_"
+"""Prefixes of variables of constant_data: the normal prior of each parameter of a run with `prior_from`."""
 LINEARISED_AT = "linearised_at_"
 """Prefix of variables of constant_data: for each chain, the parameters at which its predictions are linearised."""
 
@@ -123,7 +125,16 @@ def row_dims(train: Dataset, scaler: Scaler) -> dict[str, list[str]]:
 
 def fixed_leaves(constant: Group) -> dict[str, np.ndarray]:
     """Return the parameters that were trained and not sampled, by name; `constant` is constant_data."""
-    return {name.removeprefix(FIXED): value for name, value in constant.items() if name.startswith(FIXED)}
+    return _with_prefix(constant, FIXED)
+
+
+def prior_moments(constant: Group) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return the means and the sds of the prior of a run with `prior_from`, by name; `constant` is constant_data."""
+    return _with_prefix(constant, PRIOR_MEAN), _with_prefix(constant, PRIOR_SD)
+
+
+def _with_prefix(constant: Group, prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): value for name, value in constant.items() if name.startswith(prefix)}
 
 
 def linearised_group(points: Group) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:

@@ -43,6 +43,7 @@ def summary(record: Record) -> dict[str, Any]:
             for key in ("model", "sampler", "exactness", "task", "likelihood", "rows")
             if key in attributes
         },
+        **_of_prior(attributes),
         "chains": posterior.sizes["chain"],
         "draws": attributes["draws_done"],
         "predictions" if record.keeps_predictions else "parameters": sum(
@@ -108,6 +109,7 @@ def of_run(predictor: Predictor, *, num_probes: int = thinning.PROBES) -> dict[s
         "regime_ok": attributes["regime_ok"],
         "regime": attributes.get("regime", ""),
         **sampler_statistics.of_inspection(attributes.get("inspected", "{}")),
+        **_of_prior(attributes),
         **_of_subspace(attributes),
     }
 
@@ -306,6 +308,11 @@ def _of_combination(
 def _name_of_element(quantity: str, place: int, names: Mapping[str, Sequence[str]]) -> str:
     """Return the name of the element `place` of a quantity if the elements have names, else the quantity's name."""
     return names[quantity][place] if quantity in names else quantity
+
+
+def _of_prior(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the file of the earlier run whose draws determine the prior, as `prior_from`; empty without such a run."""
+    return {"prior_from": attributes["prior_from"]} if attributes.get("prior_from") else {}
 
 
 def _of_subspace(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -196,6 +196,12 @@ def answer_ran(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) ->
         bias_text = outcome.bias(diagnosis)
         exactness_text = f"the sampler is biased: {bias_text}" if bias_text else _EXACTNESS[diagnosis["exactness"]]
         return Answer(RAN, "unsure", _sentence([", ".join(good_signs), exactness_text]))
+    if "prior_from" in diagnosis:
+        prior_text = (
+            f"the prior is an approximation, a normal distribution with the moments of {diagnosis['prior_from']}, and "
+            "no diagnostic here measures the difference"
+        )
+        return Answer(RAN, "unsure", _sentence([", ".join(good_signs), prior_text]))
     return Answer(RAN, "yes", _sentence([", ".join(good_signs)]))
 
 

@@ -203,6 +203,7 @@ def _check(recipe: Recipe, options: Mapping[str, Any]) -> None:
         "until": options.get("until") is not None,
         "keep_warmup": recipe.keep_warmup,
         "keep": recipe.keep != "draws",
+        "prior_from": recipe.prior_from is not None,
         "precision": recipe.precision != "float32",
     }
     if refused_names := [name for name, is_refused in is_refused_by_name.items() if is_refused]:

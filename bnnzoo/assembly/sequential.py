@@ -1,0 +1,236 @@
+"""Sequential updating: the draws of an earlier run determine the prior of a new run (`prior_from`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from bnnzoo import store
+from bnnzoo.assembly.network_posterior import subspace_choice
+from bnnzoo.assembly.problem import Problem
+from bnnzoo.assembly.recipe_parts import with_default_name
+from bnnzoo.data import Dataset, Signature, load_like, load_recipe_data
+from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.finding import setting
+from bnnzoo.models import AbstractModel
+from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.posterior.moments import Moments
+from bnnzoo.recipe import Part, Recipe
+from bnnzoo.store import schema
+
+_TAKEN_OVER = ("task", "stochastic", "standardise", "units")
+"""Settings that both runs must share. The new run takes them from the earlier run if the user does not set them."""
+_LARGEST_BETWEEN = 0.1
+"""Largest share of the variance of the weights that may be between chains. Above it, the user is warned."""
+_LARGEST_REPEATED = 0.1
+"""Largest fraction of rows that may also be rows of the earlier run. Above it, the user is warned."""
+
+
+def build_problem(recipe: Recipe, dataset: Dataset | None = None, model: AbstractModel | None = None) -> Problem:
+    """Build the problem of a recipe (`Problem.from_recipe`). With `prior_from`, an earlier run determines its prior.
+
+    The weights of a network depend on the units of its inputs and targets. The rows are therefore encoded and scaled as
+    in the earlier run. By default the chains begin at the last draws of the earlier run.
+
+    Raises:
+        UsageError: if the settings or the data are invalid, or if the earlier run has another network.
+    """
+    if recipe.prior_from is None:
+        return Problem.from_recipe(recipe, dataset, model)
+    path = Path(recipe.prior_from)
+    with store.open_tree(path) as tree:
+        record = Record(tree, path)
+        draws = int(np.prod(record.shape))
+        if record.keeps_predictions:
+            raise UsageError(f"{path}: [[prior_from]]: the run keeps predictions, but no draws of the parameters")
+        constant = record.group(schema.CONSTANT_DATA)
+        earlier = Problem.restored(record.attributes, constant, record.group(schema.OBSERVED_DATA), model)
+        recipe = _with_settings_of(earlier, recipe, path)
+        rows = _rows_like(earlier.require_description().signature, recipe, dataset)
+        _warn_of_repeated_rows(rows, earlier, path)
+        note = (
+            f"the prior is normal, with the mean and the sd of each parameter in {draws} draws of {path}; so the "
+            "posterior approximates that of the rows of both runs"
+        )
+        rows = dataclasses.replace(rows, notes=(*rows.notes, note))
+        problem = Problem.from_recipe(recipe, rows, model, scaler=earlier.require_description().scaler)
+        _check_parts(earlier, problem, path)
+        return problem.with_prior(_moments(record, problem.network_posterior, recipe.precision))
+
+
+def constants(problem: Problem) -> dict[str, np.ndarray]:
+    """Return the moments of the prior as variables of constant_data; empty without `prior_from`."""
+    prior = None if problem.description is None else problem.description.parts.prior
+    if not isinstance(prior, Moments):
+        return {}
+    means = {schema.PRIOR_MEAN + name: np.asarray(value) for name, value in prior.means.items()}
+    return means | {schema.PRIOR_SD + name: np.asarray(value) for name, value in prior.sds.items()}
+
+
+def _with_settings_of(earlier: Problem, recipe: Recipe, path: Path) -> Recipe:
+    """Return the recipe with the settings of the earlier run that the user has not set.
+
+    Raises:
+        UsageError: if a setting must be equal in both runs, but is not; or if the earlier run sampled a subspace.
+    """
+    if subspace_choice(earlier.recipe) is not None:
+        raise UsageError(
+            f"{path}: [[prior_from]]: the run sampled {earlier.recipe.stochastic} directions, which another run cannot "
+            "use; use a run with [[stochastic=all]] or [[stochastic=last]]"
+        )
+    changes: dict[str, Any] = {}
+    for name in _TAKEN_OVER:
+        value, own = getattr(earlier.recipe, name), getattr(recipe, name)
+        if own != value and own is not None and name in recipe.where:
+            raise UsageError(f"{path}: [[prior_from]]: the run has {setting(name, value)} (got {own}); use this value")
+        changes[name] = value
+    parts = earlier.resolved_recipe()
+    if recipe.model.name == parts["model"]["name"]:
+        fields = {name: value for name, value in parts["model"].items() if name != "name"}
+        own_fields = {name: value for name, value in recipe.model.fields.items() if value != "auto"}
+        changes["model"] = dataclasses.replace(recipe.model, fields={**fields, **own_fields})
+    if "likelihood" in parts:
+        name, fields = parts["likelihood"]["name"], {k: v for k, v in parts["likelihood"].items() if k != "name"}
+        is_given = recipe.likelihood is not None
+        changes["likelihood"] = with_default_name(recipe.likelihood, name) if is_given else Part(name, fields)
+    changes["init"] = recipe.init or str(path)
+    if changes["stochastic"] != "all" and changes["init"] != str(path):
+        raise UsageError(
+            f"{path}: [[prior_from]]: with {setting('stochastic', changes['stochastic'])}, the parameters that are not "
+            "sampled must be those of this run; remove [[init]]"
+        )
+    return dataclasses.replace(recipe, **changes)
+
+
+def _rows_like(signature: Signature, recipe: Recipe, dataset: Dataset | None) -> Dataset:
+    """Return the rows of the new run, encoded as in the earlier run, whose data have this signature."""
+    dataset = load_recipe_data(recipe) if dataset is None else dataset
+    is_plain = dataset.encoding is None or dataset.encoding.is_plain
+    spec: Any = dataclasses.replace(dataset, test=None) if is_plain or recipe.data is None else recipe.data
+    test = None if dataset.test is None else load_like(dataset.test, signature, unseen=recipe.unseen)
+    return dataclasses.replace(load_like(spec, signature, unseen=recipe.unseen), test=test)
+
+
+def _warn_of_repeated_rows(rows: Dataset, earlier: Problem, path: Path) -> None:
+    if earlier.train is None:
+        return
+    earlier_rows = set(_row_bytes(earlier.train))
+    repeated = sum(row in earlier_rows for row in _row_bytes(rows))
+    if repeated > _LARGEST_REPEATED * rows.num_data:
+        _warn(
+            f"{repeated} of {rows.num_data} rows of {rows.name} are also training rows of {path}, so their information "
+            "counts twice; give only the new rows"
+        )
+
+
+def _row_bytes(rows: Dataset) -> list[bytes]:
+    x, y = (values.reshape(rows.num_data, -1) for values in (rows.x, rows.y))
+    return [a.tobytes() + b.tobytes() for a, b in zip(x, y, strict=True)]
+
+
+def _check_parts(earlier: Problem, problem: Problem, path: Path) -> None:
+    """Check that both runs have the same model, and likelihoods with the same name.
+
+    Raises:
+        UsageError: if they differ, because the parameters then have another meaning.
+    """
+    parts, earlier_parts = problem.resolved_recipe(), earlier.resolved_recipe()
+    model, earlier_model = parts["model"], earlier_parts["model"]
+    for name, value in {"name": model["name"], **model}.items():
+        if value != earlier_model.get(name):
+            place = "model" if name == "name" else f"model.{name}"
+            raise UsageError(
+                f"{path}: [[prior_from]]: the run has {setting(place, earlier_model.get(name))} (got {value}); "
+                "use the model of that run"
+            )
+    name, earlier_name = (each.get("likelihood", {}).get("name") for each in (parts, earlier_parts))
+    if name != earlier_name:
+        raise UsageError(
+            f"{path}: [[prior_from]]: the run has {setting('likelihood', earlier_name)} (got {name}); use the "
+            "likelihood of that run"
+        )
+
+
+class _BlockMoments(NamedTuple):
+    """Mean and standard deviation of each parameter of a block, and the share of its variance between chains."""
+
+    mean: Float[np.ndarray, "..."]
+    sd: Float[np.ndarray, "..."]
+    between: Float[np.ndarray, "..."]
+
+
+def _moments(record: Record, posterior: NetworkPosterior, precision: str) -> Moments:
+    """Return the prior with the moments of the draws, and warn if they describe the draws poorly.
+
+    Raises:
+        UsageError: if a parameter of the network is missing in the run, or has another shape or no variance.
+    """
+    sampled, own = record.tree[schema.POSTERIOR].data_vars, posterior.own_parameters()
+    moments: dict[str, _BlockMoments] = {}
+    for block in posterior.layout.blocks:
+        shape = sampled[block.name].shape[2:] if block.name in sampled else None
+        if shape is None and block.owner != "network":
+            continue  # the earlier run had a fixed value
+        if shape != tuple(block.shape):
+            problem = "is not sampled" if shape is None else f"has shape {list(shape)}"
+            raise UsageError(
+                f"{record.name}: [[prior_from]]: {block.name} {problem} in the run, but it has shape "
+                f"{list(block.shape)} here; use the model of that run"
+            )
+        moments[block.name] = _block_moments(
+            record, block.name, own[block.name].unconstrained if block.name in own else None
+        )
+        if not (np.isfinite(moments[block.name].sd) & (moments[block.name].sd > 0)).all():
+            raise UsageError(
+                f"{record.name}: [[prior_from]]: {block.name} has the same value in all draws, or values that are not "
+                "finite; use a run that has converged"
+            )
+    _warn_of_chains(record, moments)
+    means = {name: each.mean.astype(precision) for name, each in moments.items()}
+    return Moments(means, {name: each.sd.astype(precision) for name, each in moments.items()})
+
+
+def _block_moments(record: Record, name: str, unconstrained: Any) -> _BlockMoments:
+    chains, draws = record.shape
+    weights = np.full((chains, draws), 1 / (chains * draws)) if record.weights is None else record.weights
+    weights = weights.reshape(chains, draws)
+    means, variances = [], []
+    for chain in range(chains):
+        values = record.draws_of(name, chain, slice(None)).astype(np.float64)
+        values = values if unconstrained is None else np.asarray(unconstrained(values), np.float64)
+        total = weights[chain].sum()
+        normalised = weights[chain] / total if total > 0 else weights[chain]
+        means.append(np.tensordot(normalised, values, 1))
+        variances.append(np.tensordot(normalised, (values - means[-1]) ** 2, 1))
+    chain_weights = weights.sum(1)
+    mean, within = np.tensordot(chain_weights, np.stack(means), 1), np.tensordot(chain_weights, np.stack(variances), 1)
+    between = np.tensordot(chain_weights, (np.stack(means) - mean) ** 2, 1)
+    total = within + between
+    return _BlockMoments(mean, np.sqrt(total), between / np.where(total > 0, total, 1))
+
+
+def _warn_of_chains(record: Record, moments: Mapping[str, _BlockMoments]) -> None:
+    """Warn if the run has not converged, or if its chains disagree about the weights."""
+    between = float(np.mean(np.concatenate([np.ravel(each.between) for each in moments.values()])))
+    reasons: list[str] = []
+    if record.attributes.get("converged", 0) == 0:
+        reasons.append(f"has not converged ({record.verdict.partition(';')[0] or 'no verdict'})")
+    if between > _LARGEST_BETWEEN:
+        reasons.append(f"has chains with different weights ({between:.0%} of the variance is between chains)")
+    if reasons:
+        _warn(
+            f"{record.name}: [[prior_from]]: the run {' and '.join(reasons)}; the mean and the sd of its draws then "
+            "describe no single mode, and the prior is too wide and contains little of what the earlier rows tell; "
+            "[[stochastic=last]] in both runs leaves only weights that have one mode"
+        )
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, BnnzooWarning, stacklevel=3)
