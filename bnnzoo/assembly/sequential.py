@@ -89,7 +89,9 @@ def _with_settings_of(earlier: Problem, recipe: Recipe, path: Path) -> Recipe:
     for name in _TAKEN_OVER:
         value, own = getattr(earlier.recipe, name), getattr(recipe, name)
         if own != value and own is not None and name in recipe.where:
-            raise UsageError(f"{path}: [[prior_from]]: the run has {setting(name, value)} (got {own}); use this value")
+            raise UsageError(
+                f"{path}: [[prior_from]]: the run has {setting(name, value)} (got {own}); use the same value"
+            )
         changes[name] = value
     parts = earlier.resolved_recipe()
     if recipe.model.name == parts["model"]["name"]:
@@ -110,12 +112,23 @@ def _with_settings_of(earlier: Problem, recipe: Recipe, path: Path) -> Recipe:
 
 
 def _rows_like(signature: Signature, recipe: Recipe, dataset: Dataset | None) -> Dataset:
-    """Return the rows of the new run, encoded as in the earlier run, whose data have this signature."""
+    """Return the rows of the new run, encoded as in the earlier run, whose data have this signature.
+
+    Raises:
+        UsageError: if the rows do not match the signature.
+    """
+    if recipe.data is not None and (dataset is None or dataset.test is None):
+        return load_like(recipe.data, signature, unseen=recipe.unseen)
     dataset = load_recipe_data(recipe) if dataset is None else dataset
-    is_plain = dataset.encoding is None or dataset.encoding.is_plain
-    spec: Any = dataclasses.replace(dataset, test=None) if is_plain or recipe.data is None else recipe.data
+    names, expected = dataset.feature_names, signature.feature_names
+    if names not in (expected, tuple(f"x{i}" for i in range(len(expected)))):  # arrays have the names x0, x1, ...
+        raise UsageError(
+            f"{dataset.name}: the inputs must be those of the earlier run, {', '.join(expected)} (got "
+            f"{', '.join(names)})"
+        )
+    rows = load_like(dataclasses.replace(dataset, test=None), signature, unseen=recipe.unseen)
     test = None if dataset.test is None else load_like(dataset.test, signature, unseen=recipe.unseen)
-    return dataclasses.replace(load_like(spec, signature, unseen=recipe.unseen), test=test)
+    return dataclasses.replace(rows, test=test)
 
 
 def _warn_of_repeated_rows(rows: Dataset, earlier: Problem, path: Path) -> None:
@@ -145,9 +158,12 @@ def _check_parts(earlier: Problem, problem: Problem, path: Path) -> None:
     model, earlier_model = parts["model"], earlier_parts["model"]
     for name, value in {"name": model["name"], **model}.items():
         if value != earlier_model.get(name):
-            place = "model" if name == "name" else f"model.{name}"
+            place, texts = (
+                "model" if name == "name" else f"model.{name}",
+                [*map(_text, (earlier_model.get(name), value))],
+            )
             raise UsageError(
-                f"{path}: [[prior_from]]: the run has {setting(place, earlier_model.get(name))} (got {value}); "
+                f"{path}: [[prior_from]]: the run has {setting(place, texts[0])} (got {texts[1]}); "
                 "use the model of that run"
             )
     name, earlier_name = (each.get("likelihood", {}).get("name") for each in (parts, earlier_parts))
@@ -156,6 +172,11 @@ def _check_parts(earlier: Problem, problem: Problem, path: Path) -> None:
             f"{path}: [[prior_from]]: the run has {setting('likelihood', earlier_name)} (got {name}); use the "
             "likelihood of that run"
         )
+
+
+def _text(value: Any) -> str:
+    """Return the value of a field as it is written on the command line."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 class _BlockMoments(NamedTuple):
@@ -219,16 +240,15 @@ def _block_moments(record: Record, name: str, unconstrained: Any) -> _BlockMomen
 def _warn_of_chains(record: Record, moments: Mapping[str, _BlockMoments]) -> None:
     """Warn if the run has not converged, or if its chains disagree about the weights."""
     between = float(np.mean(np.concatenate([np.ravel(each.between) for each in moments.values()])))
-    reasons: list[str] = []
     if record.attributes.get("converged", 0) == 0:
-        reasons.append(f"has not converged ({record.verdict.partition(';')[0] or 'no verdict'})")
+        verdict = record.verdict.partition(";")[0] or "no verdict"
+        _warn(f"{record.name}: [[prior_from]]: the run has not converged, so its moments are inexact ({verdict})")
     if between > _LARGEST_BETWEEN:
-        reasons.append(f"has chains with different weights ({between:.0%} of the variance is between chains)")
-    if reasons:
         _warn(
-            f"{record.name}: [[prior_from]]: the run {' and '.join(reasons)}; the mean and the sd of its draws then "
-            "describe no single mode, and the prior is too wide and contains little of what the earlier rows tell; "
-            "[[stochastic=last]] in both runs leaves only weights that have one mode"
+            f"{record.name}: [[prior_from]]: {between:.0%} of the variance of the parameters is between the chains of "
+            "the run, so the chains are in different modes, or too short; a normal prior with the moments of several "
+            "modes is too wide, and most of the information about the earlier rows is lost; [[stochastic=last]] in "
+            "both runs leaves only weights that have one mode"
         )
 
 

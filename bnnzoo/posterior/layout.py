@@ -77,7 +77,7 @@ class Layout(eqx.Module):
         lead = theta.shape[:-1]
         return {b.name: theta[..., b.start : b.stop].reshape(*lead, *b.shape) for b in self.blocks}
 
-    def flatten(self, values: Mapping[str, Array]) -> Float[Array, " dim"]:
+    def flatten(self, values: Mapping[str, Array | np.ndarray]) -> Float[Array, " dim"]:
         """Return the vector `theta` of the named blocks."""
         return jnp.concatenate([jnp.ravel(jnp.asarray(values[b.name])) for b in self.blocks])
 

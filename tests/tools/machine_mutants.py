@@ -124,6 +124,7 @@ TESTS = {
     "posterior/permutation": "posterior_numbers permutation",
     "posterior/predicting": "numpyro_predictions predict",
     "posterior/ard": "priors",
+    "posterior/moments": "sequential",
     "posterior/priors": "priors posterior",
     "posterior/site": "numpyro_predictions",
     "posterior/stochastic": "posterior_numbers stochastic",

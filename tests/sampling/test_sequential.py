@@ -1,0 +1,231 @@
+"""A run whose prior has the moments of the draws of an earlier run (`prior_from`)."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import bnnzoo
+from bnnzoo import cli
+from bnnzoo.assembly import sequential
+from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.recipe import resolve
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*has not converged", "ignore:.*settled", "ignore:.*between the chains")
+
+NOISE = 0.5
+LINEAR: dict[str, Any] = {
+    "likelihood": "gaussian",
+    "likelihood.scale": NOISE,
+    "sampler.conditionals": "conjugate",
+    "standardise": False,
+    "test_fraction": 0.0,
+    "init": "prior",
+    "chains": 4,
+    "warmup": 0,
+    "draws": 1000,
+    "progress": False,
+}
+"""Linear regression with known noise: Gibbs steps draw from the exact posterior, so the draws are independent."""
+
+
+def _rows() -> tuple[np.ndarray, np.ndarray]:
+    """Return 64 rows whose inputs are orthogonal to each other and to the intercept, and then 16 other rows."""
+    generator = np.random.default_rng(0)
+    design = np.tile([[1.0, 1], [1, -1], [-1, 1], [-1, -1]], (16, 1))
+    x = np.concatenate([design, generator.normal(size=(16, 2)) + 1]).astype(np.float32)
+    y = x @ [1.0, -0.5] + 2 + NOISE * generator.normal(size=80)
+    return x, y.astype(np.float32)
+
+
+def _exact(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and sd of the slopes and the intercept, for the prior N(0, 1)."""
+    design = np.column_stack([x, np.ones(len(x))]).astype(float)
+    covariance = np.linalg.inv(design.T @ design / NOISE**2 + np.eye(3))
+    return covariance @ design.T @ y / NOISE**2, np.sqrt(np.diag(covariance))
+
+
+def _draws(run: bnnzoo.Run) -> np.ndarray:
+    posterior = run.posterior["posterior"]
+    return np.concatenate([np.asarray(posterior["weight"])[:, :, 0], np.asarray(posterior["bias"])], 2).reshape(-1, 3)
+
+
+def _distance(draws: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> tuple[float, float]:
+    """Return the largest error of a mean in sds, and the largest relative error of an sd."""
+    return float(np.abs((draws.mean(0) - mean) / sd).max()), float(np.abs(draws.std(0) / sd - 1).max())
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory) -> Path:
+    """The run on the first 64 rows, whose posterior has independent parameters."""
+    x, y = _rows()
+    path = tmp_path_factory.mktemp("linear") / "first.nc"
+    bnnzoo.sample("linear", "gibbs", data=(x[:64], y[:64]), out=path, **LINEAR)
+    return path
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory) -> Path:
+    """A short run of a network with a learned noise scale, whose chains are far from each other."""
+    path = tmp_path_factory.mktemp("network") / "first.nc"
+    _sample_network(path, init="prior")
+    return path
+
+
+def _sample_network(out: Path, **options: Any) -> bnnzoo.Run:
+    x, y = np.random.default_rng(1).normal(size=(2, 40, 1)).astype(np.float32)
+    lengths = {"chains": 3, "warmup": 5, "draws": 10, "thin": 1, "progress": False, "model.hidden": "3"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return bnnzoo.sample("mlp", "random-walk", data=(3 * x + 2, y), out=out, **(lengths | options))
+
+
+def _problem(path: Path, data: Any = None, *, model: str = "mlp", **options: Any) -> Any:
+    x, y = np.random.default_rng(2).normal(size=(2, 30, 1)).astype(np.float32)
+    dataset = bnnzoo.data.from_arrays(*(data or (x, y)))
+    recipe = resolve(model, "random-walk", [], {"prior_from": str(path), **options}, in_memory=True)
+    return sequential.build_problem(recipe, dataset)
+
+
+def test_two_steps_give_the_posterior_of_all_rows(first, tmp_path):
+    x, y = _rows()
+    data = (x[64:], y[64:])
+    mean, sd = _exact(x, y)
+    second = bnnzoo.sample("linear", "gibbs", data=data, out=tmp_path / "b.nc", prior_from=str(first), **LINEAR)
+    in_means, in_sds = _distance(_draws(second), mean, sd)
+    assert in_means < 0.1
+    assert in_sds < 0.05
+    alone = bnnzoo.sample("linear", "gibbs", data=data, out=tmp_path / "c.nc", **LINEAR)  # the control must fail
+    in_means, in_sds = _distance(_draws(alone), mean, sd)
+    assert in_means > 0.5
+    assert in_sds > 0.3
+
+
+def test_a_run_without_the_earlier_file_can_be_evaluated_and_resumed(first, tmp_path):
+    x, y = _rows()
+    old, out = tmp_path / "old.nc", tmp_path / "new.nc"
+    old.write_bytes(first.read_bytes())
+    run = bnnzoo.sample("linear", "gibbs", data=(x[64:], y[64:]), out=out, prior_from=str(old), **LINEAR)
+    expected = run.evaluate((x[:64], y[:64]))["nll"]
+    run.posterior.close()
+    old.unlink()
+    opened = bnnzoo.open(out)
+    assert opened.evaluate((x[:64], y[:64]))["nll"] == expected
+    assert opened.summary()["prior_from"] == str(old)
+    opened.posterior.close()
+    mean, sd = _exact(x, y)
+    longer = bnnzoo.resume(out, draws=1500, progress=False)
+    in_means, _ = _distance(_draws(longer)[-2000:], mean, sd)
+    assert in_means < 0.1
+
+
+def test_the_prior_has_the_moments_of_the_draws(network):
+    posterior = _problem(network).network_posterior
+    draws = xr.open_dataset(network, group="posterior").load()
+    for name, variable in draws.data_vars.items():
+        values = np.asarray(variable, np.float64)
+        values = np.log(values) if name == "likelihood_scale" else values
+        np.testing.assert_allclose(posterior.prior.means[name], values.mean((0, 1)), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(posterior.prior.sds[name], values.std((0, 1)), rtol=1e-4)
+    expected = sum(
+        -0.5 * np.sum(((0.1 - m) / posterior.prior.sds[name]) ** 2 + np.log(2 * np.pi * posterior.prior.sds[name] ** 2))
+        for name, m in posterior.prior.means.items()
+    )
+    theta = np.full(posterior.layout.dim, 0.1, np.float32)
+    np.testing.assert_allclose(posterior.log_prior(jnp.asarray(theta)), expected, rtol=1e-4)
+
+
+def test_rows_are_scaled_as_in_the_earlier_run(network):
+    scaler, constant = _problem(network).description.scaler, xr.open_dataset(network, group="constant_data")
+    for name in ("x_mean", "x_sd", "y_mean", "y_sd"):
+        np.testing.assert_array_equal(getattr(scaler, name), constant[name])
+    constant.close()
+
+
+def test_settings_and_initial_positions_are_those_of_the_earlier_run(tmp_path):
+    out = tmp_path / "last.nc"
+    _sample_network(out, init="prior", stochastic="last", **{"likelihood.scale": 0.4})
+    recipe = _problem(out, **{"model.hidden": "auto"}).recipe
+    assert (recipe.stochastic, recipe.init) == ("last", str(out))
+    assert recipe.model.fields["hidden"] == [3]
+    assert recipe.likelihood.fields["scale"] == 0.4
+    with pytest.raises(UsageError, match="the parameters that are not sampled must be those of this run"):
+        _problem(out, init="map")
+    second = _sample_network(tmp_path / "second.nc", prior_from=str(out))
+    fixed = [each.posterior["constant_data"]["fixed_layers_0_weight"] for each in (second, bnnzoo.open(out))]
+    np.testing.assert_array_equal(*fixed)
+
+
+def test_chains_in_different_modes_are_a_warning(network, first):
+    with pytest.warns(BnnzooWarning, match="of the variance of the parameters is between the chains"):
+        _problem(network)
+    x, y = _rows()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _problem(first, (x[64:], y[64:]), model="linear")
+
+
+def test_repeated_rows_are_a_warning(first):
+    x, y = _rows()
+    with pytest.warns(BnnzooWarning, match=r"64 of 80 rows of .* are also training rows"):
+        _problem(first, (x, y), model="linear")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "linear"}, "the run has [[model=mlp]] (got linear); use the model of that run"),
+        ({"model.hidden": "4"}, "the run has [[model.hidden=3]] (got 4); use the model of that run"),
+        ({"likelihood": "student-t"}, "the run has [[likelihood=gaussian]] (got student-t)"),
+        ({"standardise": False}, "the run has [[standardise=True]] (got False); use the same value"),
+        ({"data": (np.ones((5, 2)), np.ones(5))}, "the inputs must be those of the earlier run, x0 (got x0, x1)"),
+        ({"prior": "normal"}, "sets the prior, so it conflicts with [[prior]]"),
+    ],
+)
+def test_a_run_that_does_not_fit_is_refused(options, message, network):
+    with pytest.raises(UsageError) as error:
+        _problem(network, **options)
+    assert message in error.value.args[0]
+
+
+def test_columns_are_matched_by_name(first, tmp_path):
+    x, y = _rows()
+    frame = pd.DataFrame({"y": y[64:], "x1": x[64:, 1], "x0": x[64:, 0]})
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    recipe = resolve("linear", "gibbs", [], {"data": str(tmp_path / "new.csv"), "prior_from": str(first)})
+    problem = sequential.build_problem(recipe)
+    is_new = (problem.train.x[:, None] == x[64:]).all(2)
+    assert is_new.sum() == problem.train.num_data
+    frame = frame.rename(columns={"x1": "other"})
+    with pytest.raises(UsageError, match=r"the inputs must be those of the earlier run, x0, x1 \(got other, x0\)"):
+        bnnzoo.sample("linear", "gibbs", data=(frame[["other", "x0"]], frame["y"]), prior_from=str(first), **LINEAR)
+
+
+def test_a_run_of_directions_is_refused(tmp_path):
+    _sample_network(tmp_path / "directions.nc", stochastic="identified:1", start_steps=250)
+    with pytest.raises(UsageError, match="directions, which another run cannot use"):
+        _problem(tmp_path / "directions.nc")
+
+
+def test_the_setting_of_higher_precedence_determines_the_prior():
+    table = [bnnzoo.recipe.read_layer("small-table")]
+    assert resolve(None, None, table, {"prior_from": "old.nc"}, in_memory=True).prior is None
+    assert resolve(None, None, table, {}, in_memory=True).prior.name == "ard"
+
+
+def test_the_command_line_reports_the_prior(first, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    x, y = _rows()
+    np.savetxt("new.csv", np.column_stack([x, y])[64:], delimiter=",", header="x0,x1,y", comments="")
+    arguments = ["sample", "linear", "gibbs", "--data", "new.csv", "--prior-from", str(first), "--draws", "50"]
+    assert cli.run([*arguments, "--warmup", "0", "-o", "new.nc"]) == 0
+    captured = capsys.readouterr()
+    assert f"the mean and the sd of each parameter in 4000 draws of {first}" in captured.err
+    assert ["prior_from", str(first)] in [line.split() for line in captured.out.splitlines()]
