@@ -54,6 +54,14 @@ def commands() -> dict[str, Any]:
     return {name: group.get_command(None, name) for name in group.list_commands(None)}
 
 
+def test_no_line_of_prose_is_a_comment_of_the_site():
+    """The site leaves out a line that begins with a percent sign. A number and its sign stay on one line."""
+    pages = {*PAGES, *ROOT.glob("docs/tutorials/*.md"), *ROOT.glob("docs/site/*.md")}
+    block = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
+    texts = {page: block.sub("", page.read_text(encoding="utf-8")) for page in pages}
+    assert {page.name for page, text in texts.items() if re.search(r"^ *%", text, re.MULTILINE)} == set()
+
+
 CONSOLE = [(page, block) for page in PAGES for block in blocks(page, "console")]
 
 
