@@ -14,22 +14,25 @@ from bnnzoo.plugins import registry
 from bnnzoo.recipe import Field, broken_recipes, fields_of, shipped, shipped_names
 from bnnzoo.suggestions import near_names
 
+_KINDS = (*registry.KINDS, registry.OBSERVERS)
+"""Kinds whose entries `list` prints; recipes are so many that they are only counted."""
+
 
 def list_(
     kind: Annotated[
         str | None,
         typer.Argument(
             metavar="[KIND]",
-            help=f"{', '.join(registry.KINDS)} or {registry.RECIPES}; default: all",
+            help=f"{', '.join(_KINDS)} or {registry.RECIPES}; default: all",
             show_default=False,
-            autocompletion=lambda: [*registry.KINDS, registry.RECIPES],
+            autocompletion=lambda: [*_KINDS, registry.RECIPES],
         ),
     ] = None,
     json: common.Json = False,
     no_plugins: common.NoPlugins = False,
     debug: common.Debug = False,
 ) -> None:
-    """List all models, samplers, data sets, likelihoods, priors and recipes, without importing them.
+    """List all models, samplers, data sets, likelihoods, priors, observers and recipes, without importing them.
 
     Without KIND, the number of recipes is shown instead of their names. --json lists all names.
 
@@ -40,13 +43,13 @@ def list_(
       bnnzoo list samplers --json
     """
     del debug, no_plugins
-    kinds = [*registry.KINDS, registry.RECIPES] if kind is None else [_kind(kind)]
+    kinds = [*_KINDS, registry.RECIPES] if kind is None else [_kind(kind)]
     if json:
         print_json([row for kind_name in kinds for row in _rows(kind_name)])
     elif kind is not None:
         _print_rows(_rows(kinds[0]))
     else:
-        for kind_name in registry.KINDS:
+        for kind_name in _KINDS:
             echo(f"{kind_name}:")
             _print_rows(_rows(kind_name), indent="  ")
             echo("")
@@ -56,11 +59,13 @@ def list_(
 
 
 def info(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="model, sampler, dataset, likelihood, prior or config")],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="model, sampler, dataset, likelihood, prior, observer or config")
+    ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="see bnnzoo list")],
     debug: common.Debug = False,
 ) -> None:
-    """Describe one part, data set or recipe of the zoo, with its options.
+    """Describe one part, data set, observer or recipe of the zoo, with its options.
 
     \b
     Examples:
@@ -85,7 +90,7 @@ def describe(kind: str, name: str) -> None:
     exactness = f" ({entry.exactness})" if entry.exactness else ""
     echo(f"{registry.singular(kind)} {entry.name}{exactness}, from {entry.distribution} {entry.version}\n")
     echo(inspect.getdoc(part) or entry.summary)
-    if isinstance(part, type):
+    if isinstance(part, type) and kind != registry.OBSERVERS:  # the text after the colon sets up an observer
         _print_fields(registry.singular(kind), part)
 
 
@@ -95,7 +100,7 @@ def show_by_name(name: str) -> None:
     Raises:
         NotFoundError: if there is none; the message has similar names of all kinds.
     """
-    kinds = [kind for kind in registry.KINDS if registry.get(kind, name)]
+    kinds = [kind for kind in _KINDS if registry.get(kind, name)]
     if kinds:
         for number, kind in enumerate(kinds):
             echo("\n" if number else "", nl=False)
@@ -106,14 +111,18 @@ def show_by_name(name: str) -> None:
         describe(registry.RECIPES, name)
     else:
         kind_by_name = {
-            entry_name: kind for kind in (registry.RECIPES, *registry.KINDS) for entry_name in registry.entries(kind)
+            entry_name: kind for kind in (registry.RECIPES, *_KINDS) for entry_name in registry.entries(kind)
         }
         similar_names = [
-            f"{entry_name} (a {registry.singular(kind_by_name[entry_name])})"
+            f"{entry_name} ({_with_article(registry.singular(kind_by_name[entry_name]))})"
             for entry_name in near_names(name, kind_by_name)
         ]
         remedy = f"did you mean {' or '.join(similar_names)}?" if similar_names else "see bnnzoo list"
         raise NotFoundError(f"show: the zoo has no part called {name!r}; {remedy}")
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def plugins(
@@ -201,7 +210,7 @@ def _print_rows(rows: list[dict[str, str]], *, indent: str = "") -> None:
 
 def _kind(word: str) -> str:
     """Return the plural of a kind, which may be given in the singular or the plural."""
-    kinds = [*registry.KINDS, registry.RECIPES]
+    kinds = [*_KINDS, registry.RECIPES]
     for kind in kinds:
         if word.lower() in (kind, registry.singular(kind)):
             return kind

@@ -73,7 +73,7 @@ def test_without_a_command_there_is_help(arguments, capsys):
 def test_list_without_a_kind_groups_the_zoo_and_only_counts_the_recipes(capsys):
     assert cli.run(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if line.endswith(":")] == [f"{kind}:" for kind in registry.KINDS]
+    assert [line for line in lines if line.endswith(":")] == [f"{kind}:" for kind in (*registry.KINDS, "observers")]
     assert any(line.startswith("configs: ") and "bnnzoo list configs" in line for line in lines)
     assert not any("mdn.penalty" in line for line in lines)
     assert len(lines) < 80
@@ -85,6 +85,7 @@ def test_list_without_a_kind_groups_the_zoo_and_only_counts_the_recipes(capsys):
     ("name", "headings"),
     [
         ("mdn", ["model mdn, from bnnzoo"]),
+        ("jsonl", ["observer jsonl, from bnnzoo"]),
         ("penalty", ["sampler penalty (noise-corrected), from bnnzoo"]),
         ("gaussian", ["likelihood gaussian, from bnnzoo"]),
         ("laplace", ["sampler laplace (approximate), from bnnzoo", "prior laplace, from bnnzoo"]),
@@ -129,6 +130,17 @@ def test_list_json_is_flat_rows(capsys):
     rows = json.loads(capsys.readouterr().out)
     assert all(set(row) == {"kind", "name", "summary", "exactness", "distribution"} for row in rows)
     assert {"kind": "sampler", "name": "hmc"}.items() <= next(r for r in rows if r["name"] == "hmc").items()
+
+
+def test_observers_are_listed_and_described_without_options(capsys):
+    assert cli.run(["list", "observers"]) == 0
+    names = {line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]}
+    assert names == {"jsonl", "tensorboard", "wandb"}
+    for name in names:
+        assert cli.run(["info", "observer", name]) == 0
+        assert "--observer" not in capsys.readouterr().out
+    assert cli.run(["show", "jsonll"]) == 2
+    assert "did you mean jsonl (an observer)?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["models", "model", "Samplers", "configs"])
