@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from bnnzoo.assembly.by_hand import predicted_site
 from bnnzoo.assembly.description import Description
 from bnnzoo.assembly.network_posterior import build_posterior
+from bnnzoo.assembly.positions import positions_of_chains
 from bnnzoo.assembly.recipe_parts import (
     check_exposure,
     check_init,
@@ -28,7 +26,6 @@ from bnnzoo.data import Dataset, Scaler, Signature, load_inputs, load_recipe_dat
 from bnnzoo.data.encoding.targets import TAKEN_AS_NUMBERS
 from bnnzoo.errors import DamagedError, NotFoundError, UsageError
 from bnnzoo.models import AbstractModel, own
-from bnnzoo.models.building import Architecture
 from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.censored import uncensored
@@ -40,9 +37,6 @@ from bnnzoo.posterior.priors import AbstractPrior
 from bnnzoo.recipe import Part, Recipe, as_dict, part_from_object, recipe_from
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.store.schema import KEPT_ROWS, fixed_leaves, prior_moments, targets_of
-
-_QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
-"""Compiler options for a program that runs once. With optimisation, its compilation could take seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,7 +263,7 @@ class Problem:
             theta = self.network_posterior.position(cast(own.Own, description.parts.model).network)
             return jnp.broadcast_to(theta, (chains, len(theta)))
         architecture = description.architecture if trained and description is not None else None
-        return _positions(self.posterior, architecture, key, jnp.arange(chains, dtype=jnp.uint32))
+        return positions_of_chains(self.posterior, architecture, key, jnp.arange(chains, dtype=jnp.uint32))
 
     def resolved_recipe(self) -> dict[str, Any]:
         """Return the recipe with the values of all fields of all parts, from which the run can be repeated."""
@@ -290,35 +284,6 @@ class Problem:
             fields["likelihood"] = _written_part("likelihood", name, uncensored(parts.likelihood))
         resolved: Any = {**fields, "task": signature.task, "init": recipe.init or "map"}
         return as_dict(dataclasses.replace(recipe, **resolved))
-
-
-# The types of Equinox do not declare that filter_jit passes compiler_options on to jax.jit.
-@functools.partial(cast(Any, eqx.filter_jit), compiler_options=_QUICKLY_COMPILED)
-def _positions(
-    posterior: AbstractPosterior,
-    architecture: Architecture | None,
-    key: PRNGKeyArray,
-    chains: UInt[Array, " chain"],
-) -> Float[Array, "chain dim"]:
-    """Return one position per chain: a prior draw, or with `architecture` a new network or a point near the mode."""
-
-    def chain_position(chain: UInt[Array, ""]) -> Float[Array, " dim"]:
-        chain_key = jax.random.fold_in(key, chain)
-        if architecture is not None and (centre := posterior.centre()) is not None:
-            return _near_centre(posterior, centre, key=chain_key)
-        if architecture is not None and isinstance(posterior, NetworkPosterior):
-            return posterior.position(architecture.build(key=chain_key))
-        return posterior.start(key=chain_key)
-
-    return jax.vmap(chain_position)(chains)
-
-
-def _near_centre(
-    posterior: AbstractPosterior, centre: Float[Array, " dim"], *, key: PRNGKeyArray
-) -> Float[Array, " dim"]:
-    """Add noise of one posterior standard deviation to the subspace coordinates of the mode `centre`."""
-    is_coordinate = jnp.arange(posterior.layout.dim) < posterior.layout.network.dim
-    return centre + jnp.where(is_coordinate, jax.random.normal(key, centre.shape, centre.dtype), 0.0)
 
 
 def _written_part(kind: str, name: str, part: object) -> Part:
