@@ -196,4 +196,4 @@ def test_the_verdict_names_the_command_that_adds_draws(tmp_path):
     run = sampled(tmp_path / "run.nc", "random-walk", draws=100)
     attributes = bnnzoo.open(run).attributes
     assert "so continue with bnnzoo resume and --draws " in attributes["verdict"]
-    assert "so continue with bnnzoo resume and draws=" in attributes["verdict_in_python"]
+    assert "so continue with bnnzoo.resume and draws=" in attributes["verdict_in_python"]

@@ -105,11 +105,11 @@ def _describe_unsettled(diagnosis: Mapping[str, Any], run_findings: Sequence[Fin
         return "; ".join(sentences(others, spelling))
     modes = diagnosis.get("modes", 1)
     groups = [f"the chains are in {modes} groups that predict differently"] if modes > 1 else []
-    how_long = spell_settings(_how_long(diagnosis, mixing), spelling)
+    how_long = spell_settings(_how_long(diagnosis, mixing, spelling), spelling)
     return "; ".join([*sentences(others, spelling), how_long, *groups, *sentences(mixing, spelling)])
 
 
-def _how_long(diagnosis: Mapping[str, Any], mixing: Sequence[Finding]) -> str:
+def _how_long(diagnosis: Mapping[str, Any], mixing: Sequence[Finding], spelling: Spelling) -> str:
     """Return the advice to run longer, with the factor and the setting if the factor is known.
 
     The factor is unknown, for example, if the chains disagree although each chain has mixed within itself.
@@ -125,7 +125,8 @@ def _how_long(diagnosis: Mapping[str, Any], mixing: Sequence[Finding]) -> str:
     draws, seconds = math.ceil(factor * diagnosis["draws"]), duration.seconds(diagnosis.get("budget") or "1s")
     if diagnosis.get("extensible"):
         more = setting("budget", duration.text((factor - 1) * seconds))
-        remedy = f"continue with bnnzoo resume and {more if diagnosis.get('budget') else setting('draws', draws)}"
+        resume = "bnnzoo.resume" if spelling == "keywords" else "bnnzoo resume"
+        remedy = f"continue with {resume} and {more if diagnosis.get('budget') else setting('draws', draws)}"
     elif diagnosis.get("budget"):
         remedy = f"use {setting('budget', duration.text(factor * seconds))}"
     else:
