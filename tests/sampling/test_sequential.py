@@ -108,6 +108,21 @@ def test_two_steps_give_the_posterior_of_all_rows(first, tmp_path):
     assert in_sds > 0.3
 
 
+@pytest.mark.parametrize(
+    ("correlation", "factors"), [(0.0, (1, 1, 1)), (0.5, (1.28, 0.97, 0.97)), (0.9, (1.77, 0.85, 0.85))]
+)
+def test_the_documented_errors_for_dependent_coefficients(correlation, factors):
+    """The factors of docs/python.md, in closed form: sds of the sum and of both coefficients."""
+    generator, prior = np.random.default_rng(0), np.eye(2)
+    x = generator.normal(size=(400, 2)) @ np.linalg.cholesky([[1, correlation], [correlation, 1]]).T
+    first = np.linalg.inv(x[:300].T @ x[:300] + prior)
+    second = np.linalg.inv(x[300:].T @ x[300:] + np.diag(1 / np.diag(first)))
+    exact = np.linalg.inv(x.T @ x + prior)
+    directions = np.array([[1, 1], [1, 0], [0, 1]])
+    ratios = [np.sqrt(v @ second @ v / (v @ exact @ v)) for v in directions]
+    np.testing.assert_allclose(ratios, factors, atol=0.02)
+
+
 def test_a_run_without_the_earlier_file_can_be_evaluated_and_resumed(first, tmp_path):
     x, y = _rows()
     old, out = tmp_path / "old.nc", tmp_path / "new.nc"
