@@ -126,20 +126,34 @@ class AbstractRunPredictions:
         )
 
     def predictive(
-        self, x: Any, *, seed: int = 0, unseen: Unseen | None = None, exposure: ArrayLike | None = None
+        self,
+        x: Any,
+        *,
+        draws: int | None = None,
+        seed: int = 0,
+        unseen: Unseen | None = None,
+        exposure: ArrayLike | None = None,
     ) -> PredictiveDistribution:
         """Return the predictive distribution of the inputs `x` as an object, in original units.
 
         Args:
             x: inputs, as for `predict`.
+            draws: about the largest number of draws to use, evenly spaced, and at least one per chain; by default all.
+                With fewer draws all methods are faster. The distribution function of Student's t is slow.
             seed: seed of the samples of the distribution.
             unseen: treatment of text levels that training did not contain, see `predict`.
             exposure: one positive number per row of `x`, see `predict`.
 
         Raises:
-            UsageError: if the run is a density, or if the inputs do not match the training data.
+            UsageError: if the run is a density, if `draws` is less than 1, or if the inputs do not match the training
+                data.
         """
-        return PredictiveDistribution(self.predictor, self._rows(x, unseen, exposure), seed=seed)
+        if draws is not None and draws < 1:
+            raise UsageError(f"draws: must be at least 1 (got {draws}); leave it out to use all draws")
+        chains, count = self.predictor.record.shape
+        stride = 1 if draws is None else min(count, -(-chains * count // draws))
+        predictor = self.predictor if stride == 1 else self.predictor.thinned(stride)
+        return PredictiveDistribution(predictor, self._rows(x, unseen, exposure), seed=seed)
 
     def _rows(self, x: Any, unseen: Unseen | None, exposure: ArrayLike | None) -> np.ndarray:
         """Return the inputs for the predictor. If the exposure is an array, it becomes the last column."""

@@ -193,6 +193,18 @@ def test_it_agrees_with_predict_and_evaluate(run):
     assert -distribution.log_prob(y[:, 0]).mean() == pytest.approx(nll, abs=1e-4)
 
 
+@quiet
+def test_fewer_draws_are_evenly_spaced_over_every_chain(run):
+    x, _ = run.test_rows()
+    chains, count = run.predictor.record.shape
+    per_draw = run.predictor.functions(x)[..., 0] * run.predictor.scaler.y_sd + run.predictor.scaler.y_mean
+    for draws, stride in ((chains * count, 1), (chains * -(-count // 3), 3), (1, count)):
+        expected = per_draw[:, ::stride].mean((0, 1))
+        np.testing.assert_allclose(run.predictive(x, draws=draws).mean, expected, rtol=1e-5)
+    with pytest.raises(UsageError, match="draws: must be at least 1"):
+        run.predictive(x, draws=0)
+
+
 @pytest.mark.long
 @quiet
 def test_quantiles_invert_the_distribution_function(run):

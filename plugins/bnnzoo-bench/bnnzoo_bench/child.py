@@ -62,6 +62,9 @@ def fit(job: dict[str, Any]) -> dict[str, Any]:
     return {**result, **details, "seconds_predict": time.perf_counter() - start, "metrics": metrics}
 
 
+_MOST_DRAWS = 2000
+"""Number of draws of a run that are scored. The distribution function of Student's t needs minutes for many more."""
+
 Fitted = tuple[dict[str, Any], Distribution, np.ndarray, float]
 """Details of a fit, the predictive distribution of the test rows, their targets, and the unit of the scores."""
 
@@ -97,7 +100,7 @@ def _fit_bnnzoo(method: Method, rows: Rows, job: dict[str, Any]) -> Fitted:
         "versions": _versions("bnnzoo", "jax", "numpy") | _plugin_versions(about),
         "hardware": _hardware(str(about.get("device", ""))),
     }
-    return details, run.predictive(rows.x_test), rows.y_test, float(rows.y.std())
+    return details, run.predictive(rows.x_test, draws=_MOST_DRAWS), rows.y_test, float(rows.y.std())
 
 
 def _plugin_versions(about: Any) -> dict[str, str]:
