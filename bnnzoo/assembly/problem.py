@@ -300,10 +300,11 @@ def _fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: 
 
 
 def _restored_moments(constant: Mapping[str, np.ndarray]) -> Moments:
-    means, sds = prior_moments(constant)
-    if not means or means.keys() != sds.keys():
-        raise DamagedError("the file is damaged: the means and sds of its prior are missing")
-    return Moments(means, sds)
+    means, sds, factors = prior_moments(constant)
+    size, factor = sum(m.size for name, m in means.items() if not name.startswith("likelihood_")), factors.get("")
+    if not means or means.keys() != sds.keys() or not (factor is None or factor.shape == (size, size)):
+        raise DamagedError("the file is damaged: the moments of its prior are missing")
+    return Moments(means, sds, factor)
 
 
 def _build_problem(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from sklearn.covariance import ledoit_wolf
 
 from bnnzoo import store
 from bnnzoo.assembly.network_posterior import subspace_choice
@@ -27,6 +28,8 @@ from bnnzoo.store import schema
 
 _TAKEN_OVER = ("task", "stochastic", "standardise", "units")
 """Settings that both runs must share. The new run takes them from the earlier run if the user does not set them."""
+_MOST_DEPENDENT = 500
+"""Largest number of parameters whose covariance is used. With more parameters they are independent in the prior."""
 _LARGEST_BETWEEN = 0.1
 """Largest share of the variance of the weights that may be between chains. Above it, the user is warned."""
 _LARGEST_REPEATED = 0.1
@@ -56,13 +59,22 @@ def build_problem(recipe: Recipe, dataset: Dataset | None = None, model: Abstrac
         rows = _rows_like(earlier.require_description().signature, recipe, dataset)
         _warn_of_repeated_rows(rows, earlier, path)
         note = (
-            f"the prior is normal, with the mean and the sd of each parameter in {draws} draws of {path}; so the "
-            "posterior approximates that of the rows of both runs"
+            f"the prior is normal, with the moments of the parameters in {draws} draws of {path}; so the posterior "
+            "approximates that of the rows of both runs"
         )
         rows = dataclasses.replace(rows, notes=(*rows.notes, note))
         problem = Problem.from_recipe(recipe, rows, model, scaler=earlier.require_description().scaler)
         _check_parts(earlier, problem, path)
-        return problem.with_prior(_moments(record, problem.network_posterior, recipe.precision))
+        prior = _moments(record, problem.network_posterior, recipe.precision)
+        factor = _covariance_factor(record, problem.network_posterior)
+        if factor is None:
+            return problem.with_prior(prior)
+        dependent = problem.with_prior(Moments(prior.means, prior.sds, factor.astype(recipe.precision)))
+        try:
+            problem.sampler.check(dependent.posterior)
+        except UsageError:
+            return problem.with_prior(prior)
+        return dependent
 
 
 def constants(problem: Problem) -> dict[str, np.ndarray]:
@@ -71,7 +83,8 @@ def constants(problem: Problem) -> dict[str, np.ndarray]:
     if not isinstance(prior, Moments):
         return {}
     means = {schema.PRIOR_MEAN + name: np.asarray(value) for name, value in prior.means.items()}
-    return means | {schema.PRIOR_SD + name: np.asarray(value) for name, value in prior.sds.items()}
+    sds = {schema.PRIOR_SD + name: np.asarray(value) for name, value in prior.sds.items()}
+    return means | sds | ({} if prior.factor is None else {schema.PRIOR_FACTOR: np.asarray(prior.factor)})
 
 
 def _with_settings_of(earlier: Problem, recipe: Recipe, path: Path) -> Recipe:
@@ -216,6 +229,26 @@ def _moments(record: Record, posterior: NetworkPosterior, precision: str) -> Mom
     _warn_of_chains(record, moments)
     means = {name: each.mean.astype(precision) for name, each in moments.items()}
     return Moments(means, {name: each.sd.astype(precision) for name, each in moments.items()})
+
+
+def _covariance_factor(record: Record, posterior: NetworkPosterior) -> Float[np.ndarray, "dim dim"] | None:
+    """Return the Cholesky factor of the covariance of the network's parameters in the draws.
+
+    The correlations are shrunk towards 0 (Ledoit and Wolf 2004), so that the factor also exists if there are few draws.
+    The result is None if there are too many parameters or too few draws, or if the draws have weights.
+    """
+    blocks, chains = posterior.layout.network.blocks, record.shape[0]
+    count, size = int(np.prod(record.shape)), posterior.layout.network.dim
+    if size > _MOST_DEPENDENT or count < 2 * size or record.weights is not None:
+        return None
+    of_blocks = [
+        np.concatenate([record.draws_of(block.name, chain, slice(None)) for chain in range(chains)]).reshape(count, -1)
+        for block in blocks
+    ]
+    draws = np.concatenate(of_blocks, 1).astype(np.float64)
+    sd = draws.std(0)
+    correlation, _ = ledoit_wolf((draws - draws.mean(0)) / sd, assume_centered=True)
+    return sd[:, None] * np.linalg.cholesky(correlation)
 
 
 def _block_moments(record: Record, name: str, unconstrained: Any) -> _BlockMoments:

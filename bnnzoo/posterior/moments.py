@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
+from bnnzoo.errors import UsageError
 from bnnzoo.posterior.layout import Layout
 from bnnzoo.posterior.likelihoods import Parameter
 from bnnzoo.posterior.priors import AbstractPrior
@@ -17,20 +18,41 @@ Values = Mapping[str, Float[Array | np.ndarray, "..."]]
 
 
 class Moments(AbstractPrior):
-    """N(mean, sd^2) for each parameter, with the moments of the draws of an earlier run.
+    """A normal prior with the moments of the draws of an earlier run.
 
-    The moments have the names of the blocks. Those of the likelihood's own parameters refer to unconstrained values. A
-    block without moments, which the earlier run did not sample, has the prior N(0, 1).
+    The means and sds have the names of the blocks. Those of the likelihood's own parameters refer to unconstrained
+    values. A block without moments, which the earlier run did not sample, has the prior N(0, 1).
     """
 
     means: Values
     sds: Values
+    factor: Float[Array | np.ndarray, "dim dim"] | None = None
+    """Cholesky factor of the covariance of the sampled parameters of the network; None if they are independent.
+
+    In the training of the parameters that are not sampled, all parameters are independent.
+    """
 
     def distribution(self, layout: Layout) -> dist.Distribution:
-        """Return the normal distributions of the parameters, batch shape `[dim]`."""
-        means = {block.name: self.means.get(block.name, np.zeros(block.shape)) for block in layout.blocks}
+        """Return the normal distributions of the parameters, batch shape `[dim]`.
+
+        Raises:
+            UsageError: if the parameters are dependent.
+        """
+        if self._is_dependent(layout):
+            raise UsageError(
+                "[[prior_from]]: the parameters are dependent in this prior, but independent parameters are required; "
+                "use another sampler"
+            )
         sds = {block.name: self.sds.get(block.name, np.ones(block.shape)) for block in layout.blocks}
-        return dist.Normal(layout.flatten(means), layout.flatten(sds))
+        return dist.Normal(self._mean(layout), layout.flatten(sds))
+
+    def log_prob(self, theta: Float[Array, " dim"], layout: Layout) -> Float[Array, ""]:
+        """Return the log density of the network's parameters."""
+        return self._joint(layout).log_prob(theta) if self._is_dependent(layout) else super().log_prob(theta, layout)
+
+    def sample(self, layout: Layout, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Draw all parameters once."""
+        return self._joint(layout).sample(key) if self._is_dependent(layout) else super().sample(layout, key=key)
 
     def of_likelihood(self, name: str, parameter: Parameter) -> Parameter:
         """Return the parameter with a normal prior of its unconstrained value, if the block `name` has moments."""
@@ -39,4 +61,15 @@ class Moments(AbstractPrior):
         normal = dist.Normal(jnp.asarray(self.means[name]), jnp.asarray(self.sds[name]))
         return parameter._replace(
             log_prior=lambda u: jnp.sum(normal.log_prob(u)), draw=lambda key: jnp.asarray(normal.sample(key))
+        )
+
+    def _is_dependent(self, layout: Layout) -> bool:
+        return self.factor is not None and len(self.factor) == layout.dim
+
+    def _joint(self, layout: Layout) -> dist.MultivariateNormal:
+        return dist.MultivariateNormal(self._mean(layout), scale_tril=jnp.asarray(self.factor))
+
+    def _mean(self, layout: Layout) -> Float[Array, " dim"]:
+        return layout.flatten(
+            {block.name: self.means.get(block.name, np.zeros(block.shape)) for block in layout.blocks}
         )

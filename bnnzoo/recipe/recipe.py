@@ -115,7 +115,7 @@ class Recipe:
     prior_from: Annotated[
         str | None,
         Doc(
-            "file of an earlier run: the prior is normal with the mean and the sd of each parameter in its draws (an "
+            "file of an earlier run: the prior is normal with the moments of the parameters in its draws (an "
             "approximation), so that the data can be only new rows"
         ),
     ] = None

@@ -37,7 +37,7 @@ WARMUP = "warmup_"
 """Prefix of the groups with the draws of the warm-up: warmup_posterior, warmup_sample_stats."""
 FIXED = "fixed_"
 """Prefix of variables of constant_data. They are parameters that were trained and not sampled."""
-PRIOR_MEAN, PRIOR_SD = "prior_mean_", "prior_sd_"
+PRIOR_MEAN, PRIOR_SD, PRIOR_FACTOR = "prior_mean_", "prior_sd_", "prior_factor"
 """Prefixes of variables of constant_data: the normal prior of each parameter of a run with `prior_from`."""
 LINEARISED_AT = "linearised_at_"
 """Prefix of variables of constant_data: for each chain, the parameters at which its predictions are linearised."""
@@ -128,9 +128,12 @@ def fixed_leaves(constant: Group) -> dict[str, np.ndarray]:
     return _with_prefix(constant, FIXED)
 
 
-def prior_moments(constant: Group) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the means and the sds of the prior of a run with `prior_from`, by name; `constant` is constant_data."""
-    return _with_prefix(constant, PRIOR_MEAN), _with_prefix(constant, PRIOR_SD)
+def prior_moments(constant: Group) -> tuple[dict[str, np.ndarray], ...]:
+    """Return the means and the sds of the prior of a run with `prior_from`, by name, and the factor of its covariance.
+
+    The factor has the name "". It is absent if the parameters are independent. `constant` is constant_data.
+    """
+    return _with_prefix(constant, PRIOR_MEAN), _with_prefix(constant, PRIOR_SD), _with_prefix(constant, PRIOR_FACTOR)
 
 
 def _with_prefix(constant: Group, prefix: str) -> dict[str, np.ndarray]:

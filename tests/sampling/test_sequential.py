@@ -108,6 +108,31 @@ def test_two_steps_give_the_posterior_of_all_rows(first, tmp_path):
     assert in_sds > 0.3
 
 
+def test_the_prior_keeps_the_dependence_of_the_parameters(tmp_path, monkeypatch):
+    """The inputs have a correlation of 0.9, so the coefficients are dependent. With independent ones, the sum errs."""
+    generator = np.random.default_rng(3)
+    x = (generator.normal(size=(400, 2)) @ np.linalg.cholesky([[1, 0.9], [0.9, 1]]).T).astype(np.float32)
+    y = (x @ [1.0, -0.5] + 2 + NOISE * generator.normal(size=400)).astype(np.float32)
+    first, data = tmp_path / "a.nc", (x[300:], y[300:])
+    bnnzoo.sample("linear", "gibbs", data=(x[:300], y[:300]), out=first, **LINEAR)
+    design = np.column_stack([x, np.ones(len(x))]).astype(float)
+    exact = np.linalg.inv(design.T @ design / NOISE**2 + np.eye(3))
+    mean = exact @ design.T @ y / NOISE**2
+    options = {k: v for k, v in LINEAR.items() if k != "sampler.conditionals"} | {"warmup": 500}
+
+    def sd_of_sum(name: str) -> float:
+        run = bnnzoo.sample("linear", "nuts", data=data, out=tmp_path / name, prior_from=str(first), **options)
+        draws = _draws(run)
+        assert np.all(np.abs((draws.mean(0) - mean) / np.sqrt(np.diag(exact))) < (0.2 if name == "b.nc" else 2))
+        return float(np.std(draws[:, 0] + draws[:, 1]) / np.sqrt(exact[:2, :2].sum()))
+
+    assert sd_of_sum("b.nc") == pytest.approx(1, abs=0.08)
+    with xr.open_dataset(tmp_path / "b.nc", group="constant_data") as constant:
+        assert constant["prior_factor"].shape == (3, 3)
+    monkeypatch.setattr(sequential, "_MOST_DEPENDENT", 0)  # the control must fail
+    assert sd_of_sum("c.nc") > 1.4
+
+
 @pytest.mark.parametrize(
     ("correlation", "factors"), [(0.0, (1, 1, 1)), (0.5, (1.28, 0.97, 0.97)), (0.9, (1.77, 0.85, 0.85))]
 )
@@ -141,7 +166,8 @@ def test_a_run_without_the_earlier_file_can_be_evaluated_and_resumed(first, tmp_
     assert in_means < 0.1
 
 
-def test_the_prior_has_the_moments_of_the_draws(network):
+def test_the_prior_has_the_moments_of_the_draws(network, monkeypatch):
+    monkeypatch.setattr(sequential, "_MOST_DEPENDENT", 0)
     posterior = _problem(network).network_posterior
     draws = xr.open_dataset(network, group="posterior").load()
     for name, variable in draws.data_vars.items():
@@ -242,5 +268,5 @@ def test_the_command_line_reports_the_prior(first, tmp_path, monkeypatch, capsys
     arguments = ["sample", "linear", "gibbs", "--data", "new.csv", "--prior-from", str(first), "--draws", "50"]
     assert cli.run([*arguments, "--warmup", "0", "-o", "new.nc"]) == 0
     captured = capsys.readouterr()
-    assert f"the mean and the sd of each parameter in 4000 draws of {first}" in captured.err
+    assert f"the moments of the parameters in 4000 draws of {first}" in captured.err
     assert ["prior_from", str(first)] in [line.split() for line in captured.out.splitlines()]
