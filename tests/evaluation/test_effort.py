@@ -34,6 +34,7 @@ def sized(chains: int, count: int, *, row_bytes: int = 4, row_cost: float = 1.0,
     result.model = None
     result.draws, result.row_cost = Sized(chains * count, row_bytes), row_cost
     result.thinned = lambda *how: lightened(result, *how)
+    result.of_sampled_directions = lambda: result  # there is no model
     return result
 
 
