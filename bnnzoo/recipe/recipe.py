@@ -90,6 +90,14 @@ class Recipe:
     ] = "fixed"
     chains: Annotated[int, Ge(1), Doc("number of chains")] = 4
     warmup: Annotated[int, Ge(0), Doc("warm-up steps per chain; with 0 nothing is adapted")] = 1000
+    planned_warmup: Annotated[
+        int | None,
+        Ge(0),
+        Doc(
+            "warm-up steps that were planned, if a budget ended warm-up early; the windows of warm-up have the planned "
+            "length"
+        ),
+    ] = None
     draws: Annotated[int, Ge(1), Doc("draws kept per chain")] = 1000
     thin: Annotated[int, Ge(1), Doc("steps per kept draw")] = 1
     budget: Annotated[
@@ -158,6 +166,11 @@ class Recipe:
     def init_file(self) -> Path | None:
         """The file whose draws or network are the initial positions; None if they have another origin."""
         return None if self.init is None or self.init in INITS else Path(self.init)
+
+    @property
+    def windowed_warmup(self) -> int:
+        """The number of warm-up steps from which the lengths of the windows follow."""
+        return max(self.warmup, self.planned_warmup or 0)
 
     @property
     def trains_start(self) -> bool:

@@ -121,6 +121,15 @@ class AbstractSampler(eqx.Module, Generic[S]):
             return jnp.zeros((0,))
         return jnp.reshape(stats["acceptance_rate"] / target - 1, (1,))
 
+    def may_end_warmup(self, planned: int, end: int) -> bool:
+        """Return whether a warm-up that was planned for `planned` steps may end after `end` steps.
+
+        A run with a time budget asks this if warm-up takes longer than expected. By default the answer is no, because a
+        method whose schedule follows the number of steps, such as a decreasing learning rate, would end in the middle.
+        """
+        del planned, end
+        return False
+
     def check(self, posterior: AbstractPosterior) -> None:
         """Refuse a posterior that this sampler does not support. The check runs before anything is compiled.
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bnnzoo import store
+from bnnzoo.assembly import Problem
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, message_of
 from bnnzoo.files.shell import quoted
 from bnnzoo.finding import sentence, spelling
@@ -68,7 +69,7 @@ def drive(
         writer.update({"statistics": json.dumps(statistics.attributes(job.sampler))})
         seconds = Seconds(warmup=start_seconds) if saved is None else Seconds(**saved.seconds)
         seconds.start += time.perf_counter() - start_time - start_seconds
-        driver = _Driver(job, writer, saved, restored, seconds, log)
+        driver = _Driver(job, writer, saved, restored, seconds, start_seconds, log)
         log.observe(run_log.run_start(job, str(writer.out), writer.run.attributes, saved.next_step if saved else 0))
         try:
             _drive(driver, thetas, tell, stop)
@@ -112,6 +113,7 @@ class _Driver:
         saved: Checkpoint | None,
         restored: Carry | None,
         seconds: Seconds,
+        start_seconds: float,
         log: Broadcast,
     ):
         self.job, self.writer, self.log = job, writer, log
@@ -121,6 +123,9 @@ class _Driver:
         self.totals: chain_findings.Totals = {} if saved is None else dict(saved.totals)
         self.chunk: Chunk | None = None
         self.ended = "draws"
+        self.start_seconds = start_seconds
+        self.window_start = (0, 0.0)
+        """Number of warm-up steps, and the clock, at the start of the present window of warm-up."""
         self.last_window: tuple[int, float] | None = None
         self.inspection_program: Future[chain_findings.InspectionProgram] | None = None
         self.resume = None if saved is None or restored is None else (restored, saved.next_step)
@@ -153,6 +158,7 @@ class _Driver:
                         thetas,
                         resume=self.resume,
                         seconds=self.seconds,
+                        plan_warmup=lambda step: self._plan_warmup(step, tell),
                         plan_thinning=lambda: self.job.recipe.thin,
                     )
                 ) as stream,
@@ -168,9 +174,9 @@ class _Driver:
         return time.perf_counter() - self.zero - self.seconds.total
 
     def _store_chunks(self, stream: Iterable[Chunk], submit: Submit, tell: Observer, stop: Stop | None) -> None:
-        recipe = self.job.recipe
         last_checkpoint, modes_written = time.monotonic(), False
         for chunk in stream:
+            recipe = self.job.recipe  # the end of a window of warm-up can change the number of steps
             is_sampling = chunk.phase == "sampling"
             if is_sampling and not modes_written:
                 # Write the modes before the first draw, so that every file with draws can be used for predictions.
@@ -230,6 +236,32 @@ class _Driver:
             seconds_left=budget_left,
             means={name: float(np.mean(values)) for name, values in chunk.stats.items()},
         )
+        self._adopt(problem)
+
+    def _plan_warmup(self, step: int, tell: Observer) -> int:
+        """Return the number of steps of warm-up. At the end of a window, warm-up is shortened if it takes too long.
+
+        The new recipe is written before the next checkpoint, so a resumed run has the same warm-up.
+        """
+        first_step, start_clock = self.window_start
+        self.window_start = (step, clock := time.perf_counter())
+        if not first_step:  # the first window since the start, or since the run was resumed
+            return self.job.recipe.warmup
+        problem = budget.with_shorter_warmup(
+            self.job.problem,
+            self.job.sampler,
+            step=step,
+            warmup_seconds=self.seconds.warmup,
+            start_seconds=self.start_seconds,
+            step_seconds=(clock - start_clock) / (step - first_step),
+        )
+        if problem is not self.job.problem:
+            tell(Progress("note", 0, 0, note=budget.describe_shorter_warmup(problem)))
+        self._adopt(problem)
+        return problem.recipe.warmup
+
+    def _adopt(self, problem: Problem) -> None:
+        """Go on with a problem that has other lengths, and write its recipe."""
         if problem is not self.job.problem:
             self.job = dataclasses.replace(self.job, problem=problem)
             self.writer.update({"recipe": to_yaml(problem.resolved_recipe())} if problem.description else {})

@@ -58,6 +58,7 @@ class Job:
         resume: tuple[Carry, int] | None,
         seconds: Seconds | None = None,
         leaving: Stop | None = None,
+        plan_warmup: Callable[[int], int] | None = None,
         plan_thinning: Callable[[], int] | None = None,
     ) -> Generator[Chunk, None, None]:
         """Run the sampling loop of this job, chunk by chunk.
@@ -67,8 +68,9 @@ class Job:
             resume: see `loop.chunks`.
             seconds: see `loop.chunks`.
             leaving: function that returns the number of a signal that stops all processes, or 0.
-            plan_thinning: see `loop.chunks`. It is ignored if the recipe has no budget, because the thinning is then
+            plan_warmup: see `loop.chunks`. Without a budget, this and `plan_thinning` are ignored: the lengths are
                 fixed.
+            plan_thinning: see `loop.chunks`.
         """
         recipe = self.recipe
         return chunks(
@@ -79,6 +81,8 @@ class Job:
             num_warmup=recipe.warmup,
             num_draws=recipe.draws,
             placement=self.placement,
+            planned_warmup=recipe.windowed_warmup,
+            plan_warmup=(plan_warmup or (lambda _: recipe.warmup)) if recipe.budget else None,
             thin=recipe.thin,
             plan_thinning=(plan_thinning or (lambda: recipe.thin)) if recipe.budget else None,
             keep_warmup=recipe.keep_warmup,

@@ -248,7 +248,7 @@ def _reopen(
     carry.check(saved, run, problem)
     tuned: dict[str, Any] = saved.tuned
     sampler = dataclasses.replace(problem.sampler, **tuned)
-    template = carry_template(problem.posterior, sampler, recipe.chains, recipe.warmup)
+    template = carry_template(problem.posterior, sampler, recipe.chains, recipe.windowed_warmup)
     restored = carry.restore(saved.arrays, template)
     job, processes = Job(problem, sampler, placement, Keys.from_seed(recipe.seed)), Processes.current()
     writer = store.Store(run.out)

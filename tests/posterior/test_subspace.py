@@ -203,23 +203,34 @@ def test_subspace_iteration_finds_the_directions_of_the_exact_matrix(likelihood,
     np.testing.assert_allclose(iterated.values[:count], exact.values[:count], rtol=0.02)
     assert iterated.total == pytest.approx(exact.total, rel=0.1)
     eps = jnp.asarray(np.random.default_rng(3).normal(size=posterior.layout.dim), jnp.float32)
-    forth = iterated.factor.correlate(iterated.factor.project(eps))
-    np.testing.assert_allclose(forth, exact.factor.correlate(exact.factor.project(eps)), rtol=0.3, atol=0.05)
+    _, sd = normal_moments(posterior.prior, posterior.layout.network)
+    for damping in (0.0, 5.0):
+        iterated_factor, exact_factor = iterated.factor(sd, damping), exact.factor(sd, damping)
+        forth = iterated_factor.correlate(iterated_factor.project(eps))
+        np.testing.assert_allclose(forth, exact_factor.correlate(exact_factor.project(eps)), rtol=0.3, atol=0.05)
 
 
-def test_a_damped_step_never_lowers_the_density_and_leaves_the_likelihood_alone():
+def test_a_damped_step_never_lowers_the_density_and_moves_the_likelihood_by_a_newton_step():
     whole = _whole(likelihood=Gaussian())
     _, sd = normal_moments(whole.prior, whole.layout.network)
     start = np.asarray(whole.sample_prior(key=jax.random.key(3)), np.float32)
     spectrum = directions.compute_spectrum(whole, start, smallest=0.0, key=KEY)
-    arguments = [jnp.asarray(array, jnp.float32) for array in (sd, spectrum.values, spectrum.vectors)]
+    own_sd = spectrum.own_sd
+    curvature = -jax.hessian(whole.log_density)(jnp.asarray(start))[-1, -1]  # of the log of the noise scale
+    assert own_sd[0] == pytest.approx(float(curvature) ** -0.5, rel=0.02)
+    arrays = {"sd": sd, "own_sd": own_sd, "values": spectrum.values, "vectors": spectrum.vectors}
+    arguments = {name: jnp.asarray(array, jnp.float32) for name, array in arrays.items()}
+    slope = jax.grad(whole.log_density)(jnp.asarray(start))[-1]
+    own_step = np.clip(own_sd[0] ** 2 * float(slope), -0.5, 0.5)
     for damping in (1e-3, 1.0, 1e4):
-        position, next_damping, rise = damped.step_up(whole, jnp.asarray(start), *arguments, jnp.float32(damping))
+        position, next_damping, rise = damped.step_up(
+            whole, jnp.asarray(start), damping=jnp.float32(damping), **arguments
+        )
         gained = float(whole.log_density(position) - whole.log_density(jnp.asarray(start)))
         assert float(rise) == pytest.approx(gained, rel=1e-3, abs=1e-2)
         assert gained >= 0
         assert next_damping in damping * np.array([*damped._FACTORS, damped._RAISE], np.float32)
-        np.testing.assert_array_equal(position[-1], start[-1])  # the log of the noise scale
+        assert float(position[-1] - start[-1]) == pytest.approx(own_step if gained else 0.0, rel=1e-3)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -316,6 +316,86 @@ def test_a_run_resumed_after_warm_up_keeps_its_measured_thinning(tmp_path, monke
     )
 
 
+def _shorter(problem, step, *, step_seconds, used, start=0.0):
+    how = {"warmup_seconds": used, "start_seconds": start, "step_seconds": step_seconds}
+    return budget.with_shorter_warmup(problem, problem.sampler, step=step, **how).recipe
+
+
+def test_a_slow_warm_up_ends_after_as_many_windows_as_the_budget_allows(data):
+    """Warm-up may use 40 % of the budget. It is shortened only if it would use 50 % with one more window."""
+    problem = _problem(data, budget="100s")
+    problem = problem.with_lengths(dataclasses.replace(problem.recipe, warmup=1000), problem.sampler)
+    recipe = _shorter(problem, 150, step_seconds=0.1, used=15.0)
+    assert (recipe.warmup, recipe.planned_warmup) == (1000, None)  # with the next window, 15 + 25 s
+    assert _shorter(problem, 200, step_seconds=0.1, used=20.0).warmup == 1000  # exactly 50 s
+    recipe = _shorter(problem, 250, step_seconds=0.1, used=25.0)
+    assert (recipe.warmup, recipe.planned_warmup, recipe.windowed_warmup) == (500, 1000, 1000)
+    assert _shorter(problem, 100, step_seconds=1.0, used=100.0).warmup == 1000  # at least three windows
+    assert _shorter(problem, 150, step_seconds=1.0, used=150.0).warmup == 300
+    assert _shorter(problem, 450, step_seconds=0.2, used=90.0).warmup == 900
+    assert _shorter(problem, 500, step_seconds=1.0, used=500.0).warmup == 1000  # this is the planned end
+    assert _shorter(problem, 160, step_seconds=1.0, used=500.0).warmup == 1000  # not the end of a window
+    assert _shorter(problem, 200, step_seconds=0.1, used=30.0, start=20.0).warmup == 1000
+    assert _shorter(problem, 200, step_seconds=0.11, used=42.0, start=20.0).warmup == 400
+
+
+def test_a_warm_up_is_shortened_once_and_only_if_nobody_has_set_its_length(data):
+    problem = _problem(data, budget="100s")
+    slow = {"step_seconds": 1.0, "used": 400.0}
+    shortened = dataclasses.replace(problem.recipe, warmup=400, planned_warmup=1000)
+    assert _shorter(problem.with_lengths(shortened, problem.sampler), 150, **slow) == shortened
+    for options in ({"budget": "100s", "warmup": 1000}, {"draws": 5, "warmup": 1000}):
+        assert _shorter(_problem(data, **options), 200, **slow).warmup == 1000
+    trained = _problem(data, "laplace", budget="100s")
+    trained = trained.with_lengths(dataclasses.replace(trained.recipe, warmup=1000), trained.sampler)
+    assert _shorter(trained, 200, **slow).warmup == 1000  # its learning rate follows the planned steps
+
+
+@pytest.mark.parametrize("sampler", ["mala", "nuts", "mclmc"])
+def test_a_shortened_warm_up_is_repeated_by_its_recipe_and_by_a_resumed_run(tmp_path, monkeypatch, sampler):
+    """The recipe states the planned and the real number of steps, from which all windows follow."""
+
+    def shorten(problem, *_, step, **__):
+        recipe = problem.recipe
+        if step < 80 or recipe.planned_warmup:
+            return problem
+        return problem.with_lengths(dataclasses.replace(recipe, warmup=160, planned_warmup=400), problem.sampler)
+
+    monkeypatch.setattr(budget, "with_shorter_warmup", shorten)
+    notes = []
+    recipe = tiny.recipe(sampler, draws=40, warmup=400, thin=1, budget="5m")
+    run = entrances.run_recipe(
+        recipe, out=tmp_path / "run.nc", observer=lambda p: notes.append(p.note) if p.phase == "note" else None
+    )
+    assert any("warm-up ends after 160 of 400 steps" in note for note in notes)
+    stored = recipe_from(run.attributes["recipe"])
+    assert (stored.warmup, stored.planned_warmup) == (160, 400)
+    tuned_step = run.posterior["sample_stats"]["step_size"].values
+    assert np.ptp(tuned_step, axis=1).max() == 0  # nothing is adapted after warm-up
+    again = entrances.run_recipe(stored, out=tmp_path / "again.nc")
+
+    steps = []
+    with pytest.raises(bnnzoo.errors.InterruptedRunError):
+        entrances.run_recipe(
+            recipe,
+            out=tmp_path / "resumed.nc",
+            observer=lambda p: steps.append(p.done) if p.phase == "warm-up" else None,
+            stop=lambda: bool(steps and steps[-1] >= 80),
+        )
+    resuming.resume(tmp_path / "resumed.nc")
+    for repeated in (again, bnnzoo.open(tmp_path / "resumed.nc")):
+        tiny.assert_same_bits(
+            *({name: v.values for name, v in r.posterior["posterior"].items()} for r in (repeated, run))
+        )
+
+
+def test_nuts_ends_warm_up_only_after_its_step_size_has_adapted_to_the_mass_matrix():
+    """NumPyro's mass matrix changes after 100, 150, 250 and 450 of 500 steps."""
+    sampler = bnnzoo.Nuts()
+    ends = [end for end in range(75, 500) if not sampler.may_end_warmup(500, end)]
+    assert ends == [*range(100, 120), *range(150, 170), *range(250, 270), *range(450, 470)]
+
+
 def test_training_steps_fit_into_the_budget(monkeypatch, data):
     """The estimate uses the second block of fifty steps, because the first one compiles."""
     clock, requests = [0.0], []

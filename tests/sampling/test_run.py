@@ -283,6 +283,12 @@ def test_windows_are_ten_short_ones_and_a_long_last_one():
     assert [windows(steps) for steps in (199, 40, 39, 1)] == [(99, 199), (20, 40), (39,), (1,)]
 
 
+def test_windows_of_a_warm_up_that_ended_early_have_the_planned_length():
+    assert windows(400, 1000) == (50, 100, 150, 200, 400)
+    assert windows(1000, 1000) == windows(1000, None) == windows(1000)
+    assert windows(900, 1000) == (50, 100, 150, 200, 250, 300, 350, 400, 450, 900)
+
+
 class _Stepping(NamedTuple):
     step_size: Any
 

@@ -17,6 +17,8 @@ _FIRST_DAMPING = 1e-3
 """Damping of the first step, relative to the largest curvature."""
 _FACTORS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
 """Factors of the damping that are tried in a step. The damping of the best one is kept for the next step."""
+_MOST_OWN = 0.5
+"""Largest change of a parameter of the likelihood, such as the logarithm of the noise scale, in a step."""
 _RAISE = 64.0
 """Factor of the damping after a step in which none of them increases the density."""
 
@@ -30,17 +32,20 @@ def first_damping(values: Float[Array, " direction"]) -> Float[Array, ""]:
 def step_up(
     posterior: NetworkPosterior,
     theta: Float[Array, " dim"],
+    *,
     sd: Float[Array, " parameter"],
+    own_sd: Float[Array, " own"],
     values: Float[Array, " direction"],
     vectors: Float[Array, "parameter direction"],
     damping: Float[Array, ""],
 ) -> tuple[Float[Array, " dim"], Float[Array, ""], Float[Array, ""]]:
-    """Make one step. It moves the parameters of the network, but not those of the likelihood.
+    """Make one step. It moves the network's parameters along damped directions, and those of the likelihood undamped.
 
     Args:
         posterior: the posterior of the whole network.
         theta: the position.
         sd: prior standard deviations of the network's parameters.
+        own_sd: posterior standard deviations of the parameters of the likelihood.
         values: curvatures of the log posterior density along the directions, in units of the prior.
         vectors: the directions. Across all of them, the curvature is that of the prior.
         damping: number that is added to the curvatures.
@@ -49,14 +54,17 @@ def step_up(
         The new position, the damping of the next step, and the increase of the log density; 0 if no step succeeded.
     """
     size = len(sd)
-    slope = sd * jax.grad(posterior.log_density)(theta)[:size]
+    gradient = jax.grad(posterior.log_density)(theta)
+    slope = sd * gradient[:size]
+    # Most of these parameters are logarithms. Their Newton step can be far too long, but not its sign.
+    own_step = jnp.clip(own_sd**2 * gradient[size:], -_MOST_OWN, _MOST_OWN)
     along = vectors.T @ slope
     across = slope - vectors @ along
     log_likelihoods, log_prior = posterior.log_likelihoods(theta), posterior.log_prior(theta)
 
     def moved(damping: Float[Array, ""]) -> Float[Array, " dim"]:
         step = vectors @ (along / (values + damping)) + across / (1 + damping)
-        return theta.at[:size].add(sd * step)
+        return theta + jnp.concatenate([sd * step, own_step])
 
     def rise(new_theta: Float[Array, " dim"]) -> Float[Array, ""]:
         change = jnp.sum(posterior.log_likelihoods(new_theta) - log_likelihoods)

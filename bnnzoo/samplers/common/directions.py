@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.subspace import normal_moments
 from bnnzoo.samplers.common import climb, curvature, damped
+from bnnzoo.samplers.common.preconditioner import Factor
 
 EXACT_UP_TO = 1500
 """Largest number of parameters for which all eigenvalues of the Gauss-Newton matrix are computed."""
@@ -28,12 +29,15 @@ MOST_DIRECTIONS = 1024
 
 _FEWEST_DIRECTIONS, _ITERATIONS = 128, 4
 _PROBES, _SOLVER_STEPS = 8, 40
-_WORK = 4e9
-"""Limit of the number of rows times the squared number of parameters. Above it, a random subset of rows is used."""
+_WORK, _MOST_ROWS = 4e10, 2**17
+"""Limits of the number of rows times the squared number of parameters, and of the number of rows of a Gauss-Newton
+matrix. Above them, a random subset of rows is used."""
 _ROWS, _COLUMNS = 4096, 32
 """Numbers of rows and columns of a Gauss-Newton product that are processed together. They limit the memory."""
-_DAMPED_STEPS, _SMALL_RISE = 100, 1.0
-"""Largest number of damped steps, and the increase of the log density, in nats, of the last two of them."""
+_DAMPED_STEPS = 100
+"""Largest number of damped steps of a stage."""
+_SUBSET_ROWS = 2**16
+"""Number of rows of the first damped steps. The later steps use all rows."""
 _ROUNDS = 4
 _NEAR = 0.04
 """The ascent ends if the squared distance to the mode, per parameter and in standard deviations, is below this value.
@@ -52,8 +56,8 @@ class Spectrum(NamedTuple):
     total: float
     """Effective number of parameters: the sum of 1 - 1 / eigenvalue over all directions. It includes directions whose
     eigenvalue is not in `values`."""
-    factor: climb.Factor
-    """Factor of the Gaussian with this precision. It covers all parameters, also those of the likelihood."""
+    own_sd: Float[np.ndarray, " own"]
+    """Posterior standard deviations of the parameters of the likelihood."""
 
     def variance_fraction(self, num_directions: int) -> float:
         """Return the fraction of the variance of the network's outputs that the first directions contribute.
@@ -64,6 +68,27 @@ class Spectrum(NamedTuple):
         """
         return float(np.sum(1 - 1 / self.values[:num_directions])) / max(self.total, np.finfo(float).tiny)
 
+    def factor(self, sd: Float[np.ndarray, " parameter"], damping: float = 0.0) -> climb.Factor:
+        """Return the factor of the Gaussian with these eigenvalues plus `damping` as its precision.
+
+        Args:
+            sd: prior standard deviations of the network's parameters.
+            damping: number that is added to the eigenvalues, also to those that are not in `values`.
+        """
+        size, num_own = len(sd), len(self.own_sd)
+        lengths = (self.values + damping) ** -0.5
+        if len(lengths) == size:
+            matrix = np.zeros((size + num_own, size + num_own), np.float32)
+            matrix[:size, :size] = sd[:, None] * self.vectors * lengths
+            matrix[size:, size:] = np.diag(self.own_sd)
+            return Factor(jnp.asarray(matrix))
+        other = (1 + damping) ** -0.5
+        return LowRank(
+            jnp.asarray(np.concatenate([sd * other, self.own_sd]), jnp.float32),
+            jnp.asarray(np.pad(self.vectors, ((0, num_own), (0, 0))), jnp.float32),
+            jnp.asarray(lengths / other - 1, jnp.float32),
+        )
+
 
 class Mode(NamedTuple):
     """A mode of the posterior, with the eigenvalues and directions at the mode."""
@@ -71,7 +96,11 @@ class Mode(NamedTuple):
     theta: Float[np.ndarray, " dim"]
     spectrum: Spectrum
     distance: float
-    """Distance from `theta` to the exact mode: the root mean square over the parameters, in standard deviations."""
+    """Root mean square over the parameters of the distance from `theta` to the mode, in standard deviations.
+
+    Directions with a smaller eigenvalue than the last damping hardly count: steps along them were damped, because the
+    curvature changes along them.
+    """
 
 
 def find_mode(
@@ -85,39 +114,72 @@ def find_mode(
         smallest: smallest eigenvalue that the caller needs.
         key: random key for the subset of rows and for the subspace iteration.
     """
+    _, sd = normal_moments(posterior.prior, posterior.layout.network)
     position, spectrum, distance = jnp.asarray(theta), None, math.inf
-    for _ in range(_ROUNDS):
-        # The damped steps move only the network. The climb after them also moves the noise scale.
-        position = _approach(posterior, position, smallest=smallest, key=key)
+    for step in range(_ROUNDS):
+        position, damping = _approach(posterior, position, is_near=step > 0, smallest=smallest, key=key)
         spectrum = compute_spectrum(posterior, np.asarray(position), smallest=smallest, key=key)
-        position = _climb_to_mode(posterior, position, spectrum.factor)
+        position = _climb_to_mode(posterior, position, spectrum.factor(sd, damping))
         spectrum = compute_spectrum(posterior, np.asarray(position), smallest=smallest, key=key)
-        distance = float(jnp.mean(_slope(posterior, position, spectrum.factor) ** 2))
-        if distance < _NEAR:
+        slope = _slope(posterior, position, spectrum.factor(sd, damping))
+        previous_distance, distance = distance, float(jnp.mean(slope**2))
+        if distance < _NEAR or distance > previous_distance / 2:
             break
     assert spectrum is not None
     return Mode(np.asarray(position), spectrum, math.sqrt(distance))
 
 
+class _Stage(NamedTuple):
+    """Damped steps of one cost."""
+
+    posterior: NetworkPosterior
+    """The posterior given the rows from which slopes and increases of the log density are computed."""
+    rows: NetworkPosterior
+    """The posterior given the rows from which the curvature is computed."""
+    small_rise: float
+    """The stage ends after two steps with a smaller increase of the log density, in nats."""
+
+
 def _approach(
-    posterior: NetworkPosterior, position: Float[Array, " dim"], *, smallest: float, key: PRNGKeyArray
-) -> Float[Array, " dim"]:
-    """Return a position near the mode, by damped Gauss-Newton steps.
+    posterior: NetworkPosterior,
+    position: Float[Array, " dim"],
+    *,
+    is_near: bool,
+    smallest: float,
+    key: PRNGKeyArray,
+) -> tuple[Float[Array, " dim"], float]:
+    """Return a position near the mode and the last damping, by damped Gauss-Newton steps.
 
     Training with mini-batches ends far from the mode if there are many rows: the distance in posterior standard
-    deviations grows with the square root of the number of rows.
+    deviations grows with the square root of the number of rows. The first steps use a subset of the rows, unless the
+    position `is_near` the mode of all rows. The curvature of the last steps needs many rows: with few rows it is too
+    inaccurate in the directions that the data determine worst, and the steps there are too short.
     """
+    dim = posterior.layout.dim
+    subset = _random_rows(posterior, _SUBSET_ROWS, key=key)
+    # The mode of a subset is itself about (N / n) dim / 2 nats below the mode of all N rows. The ascent after the last
+    # step gains the last few nats.
+    lost = dim / 20 * posterior.num_data / _SUBSET_ROWS
+    stages = [
+        _Stage(subset, _curvature_rows(subset, _WORK / 40, key=key), lost),
+        _Stage(posterior, _curvature_rows(posterior, _WORK, key=key), dim / 20),
+    ]
     _, sd = normal_moments(posterior.prior, posterior.layout.network)
-    scale, damping, small_rises = jnp.asarray(sd, position.dtype), None, 0
-    for _ in range(_DAMPED_STEPS):
-        spectrum = compute_spectrum(posterior, np.asarray(position), smallest=smallest, work=_WORK / 10, key=key)
-        values, vectors = (jnp.asarray(array, position.dtype) for array in (spectrum.values, spectrum.vectors))
-        damping = damped.first_damping(values) if damping is None else damping
-        position, damping, rise = damped.step_up(posterior, position, scale, values, vectors, damping)
-        small_rises = small_rises + 1 if rise < _SMALL_RISE else 0
-        if small_rises == 2:  # after the first one, the damping may have been wrong
-            break
-    return position
+    scale, damping = jnp.asarray(sd, position.dtype), None
+    for stage in stages[is_near or subset is posterior :]:
+        small_rises = 0
+        for _ in range(_DAMPED_STEPS):
+            spectrum = _spectrum(stage.rows, np.asarray(position), smallest=smallest, key=key)
+            curvature_arrays = (spectrum.values, spectrum.vectors, spectrum.own_sd)
+            values, vectors, own_sd = (jnp.asarray(array, position.dtype) for array in curvature_arrays)
+            damping = damped.first_damping(values) if damping is None else damping
+            position, damping, rise = damped.step_up(
+                stage.posterior, position, sd=scale, own_sd=own_sd, values=values, vectors=vectors, damping=damping
+            )
+            small_rises = small_rises + 1 if rise < stage.small_rise else 0
+            if small_rises == 2:  # after the first one, the damping may have been wrong
+                break
+    return position, 0.0 if damping is None else float(damping)
 
 
 def compute_spectrum(
@@ -134,12 +196,22 @@ def compute_spectrum(
     most `MOST_DIRECTIONS` of them. If there are many rows, a random subset of the rows is used. The directions are then
     those of the subset. They need not be exact, because any subspace may be sampled.
     """
+    return _spectrum(_curvature_rows(posterior, work, key=key), theta, smallest=smallest, key=key)
+
+
+def _curvature_rows(posterior: NetworkPosterior, work: float, *, key: PRNGKeyArray) -> NetworkPosterior:
+    """Return the posterior given the rows from which the eigenvalues are computed, for a limit `work` of the cost."""
     dim = posterior.layout.dim
-    num_rows = max(4 * dim, int(work / dim**2), _ROWS)
-    subset = _random_rows(posterior, num_rows, key=jax.random.fold_in(key, 0))
-    if dim <= EXACT_UP_TO:
-        return _exact(subset, theta)
-    return _iterated(subset, theta, smallest=smallest, key=jax.random.fold_in(key, 1))
+    num_rows = max(4 * dim, _ROWS, min(int(work / dim**2), _MOST_ROWS))
+    return _random_rows(posterior, num_rows, key=jax.random.fold_in(key, 0))
+
+
+def _spectrum(
+    posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"], *, smallest: float, key: PRNGKeyArray
+) -> Spectrum:
+    if posterior.layout.dim <= EXACT_UP_TO:
+        return _exact(posterior, theta)
+    return _iterated(posterior, theta, smallest=smallest, key=jax.random.fold_in(key, 1))
 
 
 def _exact(posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"]) -> Spectrum:
@@ -150,7 +222,8 @@ def _exact(posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"]) -> Spe
     vectors, lengths, _ = np.linalg.svd(np.asarray(factor.factor, np.float64)[:size, :size] / sd[:, None])
     # The singular values are the posterior's standard deviations in units of the prior.
     values = np.maximum(lengths**-2.0, 1.0)[::-1]
-    return Spectrum(values, vectors[:, ::-1], float(np.sum(1 - 1 / values)), factor)
+    own_sd = np.linalg.norm(np.asarray(factor.factor)[size:], axis=1)
+    return Spectrum(values, vectors[:, ::-1], float(np.sum(1 - 1 / values)), own_sd)
 
 
 class LowRank(eqx.Module):
@@ -207,13 +280,8 @@ def _iterated(
     probes = probes - vectors @ (vectors.T @ probes)
     solved = _solve(lambda columns: columns + product(columns), probes)
     total = float(np.sum(1 - 1 / values) + np.sum(probes * (probes - solved)) / _PROBES)
-    own_scale = _diagonal(posterior, jnp.asarray(theta), "ggn").factor[layout.network.dim :]
-    factor = LowRank(
-        jnp.concatenate([scale[: layout.network.dim], own_scale]),
-        jnp.asarray(np.pad(vectors, ((0, own_size), (0, 0))), posterior.dtype),
-        jnp.asarray(values**-0.5 - 1, posterior.dtype),
-    )
-    return Spectrum(values, vectors, total, factor)
+    own_sd = np.asarray(_diagonal(posterior, jnp.asarray(theta), "ggn").factor[layout.network.dim :])
+    return Spectrum(values, vectors, total, own_sd)
 
 
 def _solve(operator, columns: Float[np.ndarray, "parameter column"]) -> Float[np.ndarray, "parameter column"]:

@@ -138,6 +138,11 @@ class AbstractPreconditionedSampler(AbstractSampler[S]):
         del key, num_steps
         return self, pool_chains(states, final=final, power=self.step_power(posterior))
 
+    def may_end_warmup(self, planned: int, end: int) -> bool:
+        """Return true: each window of warm-up adapts the step size and the preconditioner anew."""
+        del planned, end
+        return True
+
     def step_power(self, posterior: AbstractPosterior) -> int:
         """Return 1 if the step size is a length in the preconditioner's units, 2 if it is a squared length."""
         del posterior

@@ -161,6 +161,11 @@ class Mams(AbstractSampler[MamsState]):
         metric = state.metric.with_position(u, next_state.gradient)
         return replace(next_state, metric=metric), stats
 
+    def may_end_warmup(self, planned: int, end: int) -> bool:
+        """Return true: each window of warm-up adapts the step size and the metric anew."""
+        del planned, end
+        return True
+
     def tune(
         self, posterior: AbstractPosterior, states: MamsState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[MamsState], MamsState]:

@@ -148,6 +148,11 @@ class Mclmc(AbstractSampler[MclmcState]):
         zero = jnp.zeros_like(state.weight)
         return replace(state, weight=zero, excess=zero)
 
+    def may_end_warmup(self, planned: int, end: int) -> bool:
+        """Return true: each window of warm-up adapts the step size and the metric anew."""
+        del planned, end
+        return True
+
     def tune(
         self, posterior: AbstractPosterior, states: MclmcState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[MclmcState], MclmcState]:

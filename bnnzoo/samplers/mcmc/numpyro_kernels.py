@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.infer.hmc import HMC
+from numpyro.infer.hmc_util import build_adaptation_schedule
 
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number
@@ -19,6 +20,8 @@ from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.mcmc.coordinates import Coordinates
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, DIVERGING, ENERGY, LOG_DENSITY, N_STEPS, STEP_SIZE, Statistic
 
+_FEWEST_STEPS = 20
+"""Smallest number of steps in which the kernel adapts its step size to a new mass matrix before warm-up may end."""
 STATISTICS = (ACCEPTANCE_RATE, LOG_DENSITY, DIVERGING, STEP_SIZE, N_STEPS, ENERGY)
 
 
@@ -68,6 +71,27 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
         coordinates = self.coordinates(posterior)
         inner = self.kernel(coordinates).init(key, num_warmup, coordinates.from_theta(theta), (), {})
         return HamiltonianState(theta, _without_weak_types(inner), num_warmup)
+
+    def may_end_warmup(self, planned: int, end: int) -> bool:
+        """Return whether the kernel has adapted its step size in enough steps since it last changed its mass matrix."""
+        changes = [window.end + 1 for window in build_adaptation_schedule(planned)[1:-1]]
+        return not any(change <= end < change + _FEWEST_STEPS for change in changes)
+
+    def settle(
+        self, posterior: AbstractPosterior, state: HamiltonianState, *, final: bool, key: PRNGKeyArray
+    ) -> HamiltonianState:
+        """End the kernel's adaptation if warm-up ends early. Its step size is then the average of its own window."""
+        del posterior, key
+        if not final:
+            return state
+        adapted = state.inner.adapt_state
+        _, log_step_size, *_ = adapted.ss_state  # the second entry is the average
+        is_early = state.inner.i < state.num_warmup
+        step_size = jnp.where(is_early, jnp.exp(log_step_size), adapted.step_size).astype(adapted.step_size.dtype)
+        inner = state.inner._replace(
+            i=jnp.maximum(state.inner.i, state.num_warmup), adapt_state=adapted._replace(step_size=step_size)
+        )
+        return HamiltonianState(state.position, inner, state.num_warmup)
 
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
         """Return an empty array, because the kernel adapts its step size and mass matrix itself."""

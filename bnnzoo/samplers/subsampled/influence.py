@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.posterior import AbstractPosterior
@@ -24,8 +25,10 @@ _DIRECTIONS = 3
 _PROPOSALS = 8
 """Number of proposals for which every row is evaluated at the end of a warm-up window.
 
-After the final draw, every row is evaluated for twice as many proposals, with `_STEPS_BETWEEN` steps between them.
+After the final draw, every row is evaluated for twice as many proposals, with `_STEPS_BETWEEN` steps between them. With
+more than `_MANY_ROWS` rows there are fewer proposals, but at least `_FEWEST_PROPOSALS`.
 """
+_MANY_ROWS, _FEWEST_PROPOSALS = 2**18, 4
 _STEPS_BETWEEN = 25
 _FAR = 1e10
 """Value that replaces an infinite difference of log-likelihoods. Its square is still finite."""
@@ -152,12 +155,13 @@ def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: 
     `unseen` and `unseen_shift` are estimates for the directions in which the biases are largest.
     """
     sizes = sampler.plan(posterior.num_data)
+    proposals = int(np.clip(2 * _PROPOSALS * _MANY_ROWS / posterior.num_data, _FEWEST_PROPOSALS, 2 * _PROPOSALS))
     if sizes.disjoint and sizes.num_used == posterior.num_data:
         # Every step uses every row, so the steps miss nothing. The estimates below would contain only rounding errors.
         zero = jnp.zeros((), state.position.dtype)
-        rows = row_influence(sampler, posterior, state, proposals=2 * _PROPOSALS, steps_between=0, key=key)
+        rows = row_influence(sampler, posterior, state, proposals=proposals, steps_between=0, key=key)
         return {"unseen": zero, "unseen_shift": zero, "rows_needed": _rows_needed(rows, state)}
-    rows = row_influence(sampler, posterior, state, proposals=2 * _PROPOSALS, steps_between=_STEPS_BETWEEN, key=key)
+    rows = row_influence(sampler, posterior, state, proposals=proposals, steps_between=_STEPS_BETWEEN, key=key)
     shape = preconditioner.or_diagonal(state.preconditioner, posterior, state.position)
     directions = _directions(posterior, state.position, shape, rows)
     fractions, _ = jax.lax.map(lambda direction: _unseen_fraction(posterior, state, rows, shape, direction), directions)

@@ -21,11 +21,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bnnzoo.assembly import Problem
 from bnnzoo.evaluation.convergence.diagnostics import is_chain
+from bnnzoo.finding import setting, spell_settings, spelling
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.recipe import Recipe, duration
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling.devices.placement import Placement
 from bnnzoo.sampling.initial.trained_start import train
+from bnnzoo.sampling.loop.warmup import windows
 
 _LEAST_SHARE = 0.3
 """Smallest fraction of the budget for warm-up and draws, even if finding the initial positions took too long."""
@@ -33,6 +35,13 @@ _START_SHARE = 0.4
 """Largest fraction of the budget for training the initial positions. Beyond it, time for draws is worth more."""
 FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
 _WARMUP_SHARE = 0.4
+_WARMUP_TOLERANCE = 1.25
+"""Warm-up ends early only if it would take this multiple of its share of the budget.
+
+Small differences between the planned and the measured time do not change the number of steps, so the draws of two runs
+are usually equal."""
+_FEWEST_WINDOWS = 3
+"""Smallest number of windows of warm-up before the final one. A warm-up that ends early has at least three."""
 _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 2048
 """Limits of the number of warm-up steps. With long trajectories fewer steps suffice, because a step moves farther."""
 _WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 4000, 1000
@@ -102,6 +111,47 @@ def plan_lengths(
         lengths |= {"thin": max(1, _round_down(steps / wanted_draws, _MOST_THIN)), "draws": MOST_DRAWS}
     open_lengths: dict[str, Any] = {name: length for name, length in lengths.items() if name not in recipe.where}
     return problem.with_lengths(dataclasses.replace(recipe, **open_lengths), sampler)
+
+
+def with_shorter_warmup(
+    problem: Problem,
+    sampler: AbstractSampler,
+    *,
+    step: int,
+    warmup_seconds: float,
+    start_seconds: float,
+    step_seconds: float,
+) -> Problem:
+    """Return the problem with a shorter warm-up if the planned one takes too much of the budget.
+
+    Warm-up then has no more windows than it has had, and a final window as long as these windows together. The function
+    is called at the end of a window. It ends warm-up early if one more window, and the longer final window that belongs
+    to it, would take too long.
+
+    Args:
+        problem: the problem of the run.
+        sampler: the sampler that is being tuned.
+        step: number of warm-up steps so far.
+        warmup_seconds: seconds of the budget that have been used.
+        start_seconds: seconds that were spent on the initial positions; a part of `warmup_seconds`.
+        step_seconds: seconds of a step of all chains in the last window.
+    """
+    recipe = problem.recipe
+    if recipe.budget is None or "warmup" in recipe.where:
+        return problem
+    planned = recipe.windowed_warmup
+    ends = windows(planned)
+    if recipe.warmup < planned or step not in ends[_FEWEST_WINDOWS - 1 : -2]:
+        return problem
+    budget_seconds = duration.seconds(recipe.budget)
+    budget = max(budget_seconds - start_seconds, _LEAST_SHARE * budget_seconds)
+    next_end = ends[ends.index(step) + 1]
+    expected_seconds = warmup_seconds - start_seconds + (2 * next_end - step) * step_seconds
+    if expected_seconds <= _WARMUP_TOLERANCE * _WARMUP_SHARE * budget:
+        return problem
+    if not sampler.may_end_warmup(planned, 2 * step):
+        return problem
+    return problem.with_lengths(dataclasses.replace(recipe, warmup=2 * step, planned_warmup=planned), problem.sampler)
 
 
 def with_thinning(
@@ -207,6 +257,16 @@ def sentence(problem: Problem) -> str:
     )
 
 
+def describe_shorter_warmup(problem: Problem) -> str:
+    """Return the sentence about a warm-up that `with_shorter_warmup` has shortened."""
+    recipe = problem.recipe
+    return spell_settings(
+        f"budget {recipe.budget}: warm-up ends after {recipe.warmup} of {recipe.planned_warmup} steps, because it is "
+        f"slower than expected and must leave time for draws; use a longer {setting('budget')} for a longer warm-up",
+        spelling(),
+    )
+
+
 def with_drawn_lengths(recipe: Recipe, num_draws: int) -> Recipe:
     """Return the recipe without a budget that repeats a run of `num_draws` draws on any machine."""
     return dataclasses.replace(recipe, budget=None, until=None, draws=num_draws)
@@ -222,7 +282,7 @@ def recipe_to_write(problem: Problem) -> dict[str, Any]:
         return resolved
     derived_fields = {problem.sampler.budget_field} - recipe.sampler.fields.keys()
     sampler = {name: value for name, value in resolved["sampler"].items() if name not in derived_fields}
-    lengths = {"warmup", "thin", "draws"} - recipe.where.keys()
+    lengths = {"warmup", "planned_warmup", "thin", "draws"} - recipe.where.keys()
     return {**{name: value for name, value in resolved.items() if name not in lengths}, "sampler": sampler}
 
 

@@ -205,12 +205,12 @@ def transport_starts(
     Raises:
         InterruptedRunError: if `work.stop` returned a signal.
     """
-    recipe, posterior = problem.recipe, problem.posterior
+    recipe, posterior, num_warmup = problem.recipe, problem.posterior, problem.recipe.windowed_warmup
     if recipe.init != "prior" or not recipe.warmup or ACCEPTANCE_RATE not in problem.sampler.statistics:
         return thetas
-    stream = transport.transport(posterior, thetas, placement=placement, num_warmup=recipe.warmup, key=key)
-    final_positions = work.last_value(stream, "moving the chains to the posterior", transport.num_steps(recipe.warmup))
-    work.evaluations += float(recipe.chains * transport.evaluations(posterior, recipe.warmup))
+    stream = transport.transport(posterior, thetas, placement=placement, num_warmup=num_warmup, key=key)
+    final_positions = work.last_value(stream, "moving the chains to the posterior", transport.num_steps(num_warmup))
+    work.evaluations += float(recipe.chains * transport.evaluations(posterior, num_warmup))
     return placement.processes.gather(final_positions)
 
 

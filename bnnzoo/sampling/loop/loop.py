@@ -66,6 +66,8 @@ def chunks(
     num_draws: int,
     placement: Placement,
     warmup: AbstractWarmup | None = None,
+    planned_warmup: int | None = None,
+    plan_warmup: Callable[[int], int] | None = None,
     thin: int = 1,
     plan_thinning: Callable[[], int] | None = None,
     keep_warmup: bool = False,
@@ -85,6 +87,9 @@ def chunks(
     Args:
         thetas: initial positions.
         num_warmup: number of warm-up steps; they are not thinned.
+        planned_warmup: number of warm-up steps that were planned, if it is not `num_warmup`, see `windows`.
+        plan_warmup: function that is called at the end of each window but the last, with the number of steps so far. It
+            returns a new value of `num_warmup`. All processes use the value of the first process.
         num_draws: number of kept draws per chain; there are `thin` steps for each draw.
         plan_thinning: function that is called once, after the last chunk of warm-up. It returns a new value of `thin`.
             All processes use the value of the first process.
@@ -113,6 +118,8 @@ def chunks(
         num_chains=num_chains,
         chain_keys=placement.put(keys_by_chain(keys.chain, num_chains), 0),
         num_warmup=num_warmup,
+        planned_warmup=planned_warmup or num_warmup,
+        plan_warmup=plan_warmup,
         num_draws=num_draws,
         thin=thin,
         keep_warmup=keep_warmup,
@@ -125,7 +132,8 @@ def chunks(
     with plan.seconds.time_compilation():
         if resume is None:
             first_keys = placement.put(keys_by_chain(keys.states, num_chains), 0)
-            states = programs.first_states(setup, placement.put(jnp.asarray(thetas), 0), first_keys, num_warmup)
+            positions = placement.put(jnp.asarray(thetas), 0)
+            states = programs.first_states(setup, positions, first_keys, plan.planned_warmup)
             zero_restarts = placement.put(jnp.zeros(num_chains, jnp.int32), 0)
             constraints = setup.constraints(states, num_warmup)
             carry, step = programs.restart_tuning(setup, states, zero_restarts, constraints), 0
@@ -135,7 +143,8 @@ def chunks(
         warmup_result = yield from _warm_up(plan, setup, carry, step)
         if warmup_result is None:
             return
-        (setup, carry), step = warmup_result, num_warmup
+        plan, setup, carry = warmup_result
+        step = plan.num_warmup
         if plan_thinning is not None:
             plan = plan._replace(thin=int(placement.processes.broadcast_first(plan_thinning())))
     yield from _sample(plan, setup, carry, step)
@@ -148,6 +157,8 @@ class _Plan(NamedTuple):
     num_chains: int
     chain_keys: Key[Array, " chain"]
     num_warmup: int
+    planned_warmup: int
+    plan_warmup: Callable[[int], int] | None
     num_draws: int
     thin: int
     keep_warmup: bool
@@ -156,6 +167,12 @@ class _Plan(NamedTuple):
     seconds: Seconds
     stops: tuple[int, ...]
     stop_signal: Callable[[], int]
+
+    def revise_warmup(self, step: int, processes: Processes) -> _Plan:
+        """Return the plan with the number of warm-up steps that `plan_warmup` returns after `step` steps."""
+        if self.plan_warmup is None or step == self.num_warmup:
+            return self
+        return self._replace(num_warmup=int(processes.broadcast_first(self.plan_warmup(step))))
 
     def max_rows(self, step: int) -> int:
         """Return the largest number of draws of a chunk that starts at this step."""
@@ -171,10 +188,16 @@ class _Plan(NamedTuple):
         return Work(setup, carry, self.chain_keys, start, count, self.thin, "sampling", True)
 
 
-def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Chunk, None, tuple[Setup, Carry] | None]:
-    """Yield the chunks of warm-up. Return the tuned setup and the carry; None if the first process ended the run."""
-    seconds, num_warmup, processes = plan.seconds, plan.num_warmup, setup.placement.processes
-    constraints = setup.constraints(carry.states, num_warmup)
+def _warm_up(
+    plan: _Plan, setup: Setup, carry: Carry, step: int
+) -> Generator[Chunk, None, tuple[_Plan, Setup, Carry] | None]:
+    """Yield the chunks of warm-up.
+
+    Returns:
+        the plan with the number of steps made, the tuned setup and the carry; None if the first process ended the run.
+    """
+    seconds, processes = plan.seconds, setup.placement.processes
+    constraints = setup.constraints(carry.states, plan.num_warmup)
     rows = Rows.from_setup(setup, carry, "warm-up", keep=plan.keep_warmup, thin=1, most_draws=plan.most_draws)
     with seconds.time_compilation():
         # A call with zero steps only compiles the program, so this time is the time of compilation.
@@ -182,10 +205,10 @@ def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Ch
         jax.block_until_ready(buffer)
     start_time, earlier_seconds = time.perf_counter(), seconds.warmup
     pace = Pace(plan.chunk_seconds, rows.capacity)
-    while step < num_warmup:
+    while step < plan.num_warmup:
         # A chunk never goes beyond the end of its window, because there the host tunes the sampler with the states of
         # all chains. The ends of the windows depend only on the number of steps, never on the clock.
-        end = next(end for end in windows(num_warmup) if end > step)
+        end = next(end for end in windows(plan.num_warmup, plan.planned_warmup) if end > step)
         if not (count := processes.agree_on_rows(pace.next_rows(end - step), stop_signal=plan.stop_signal())):
             return None
         carry, buffer = advance(plan.warmup_work(setup, carry, start=step, count=count), buffer)
@@ -193,19 +216,21 @@ def _warm_up(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Generator[Ch
         pace.record(count)
         step += count
         if step == end:
-            if step < num_warmup and ACCEPTANCE_RATE in setup.sampler.statistics:
+            if step < plan.num_warmup and ACCEPTANCE_RATE in setup.sampler.statistics:
                 all_chains, key = _gather_states(processes, carry), jax.random.fold_in(plan.keys.restart, step)
                 with setup.placement.mesh_context():
                     restarted_carry = restart_stragglers(setup.posterior, all_chains, key=key)
                 carry = setup.placement.put(restarted_carry, 0)
             setup, states = _between_windows(plan, setup, carry, step)
             carry = programs.restart_tuning(setup, states, carry.restarted, constraints)
+            seconds.warmup = earlier_seconds + time.perf_counter() - start_time
+            plan = plan.revise_warmup(step, processes)
         all_chains = processes.gather(carry)
         _check_positions(setup, all_chains, step)
         seconds.warmup = earlier_seconds + time.perf_counter() - start_time
         with processes.announce_close(lambda: None):
             yield Chunk("warm-up", draws, stats, all_chains, step, setup.sampler)
-    return setup, carry
+    return plan, setup, carry
 
 
 def _between_windows(plan: _Plan, setup: Setup, carry: Carry, step: int) -> tuple[Setup, PyTree]:

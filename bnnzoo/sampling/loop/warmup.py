@@ -14,13 +14,20 @@ from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers.kernel import replace
 
 
-def windows(num_warmup: int) -> tuple[int, ...]:
+def windows(num_warmup: int, planned: int | None = None) -> tuple[int, ...]:
     """Return the steps at which the windows (phases) of warm-up end.
 
     The first half of warm-up has ten windows of equal length. The second half is the final window, in which only the
     step size is adapted. A warm-up of 40 to 199 steps has two windows, and a shorter one has a single window. `settle`
     and `tune` of the sampler are called at the end of each window.
+
+    Args:
+        num_warmup: number of warm-up steps.
+        planned: number of steps that were planned, if warm-up ended early. The windows in the first half then have the
+            planned length, and there are fewer of them.
     """
+    if planned is not None and planned > num_warmup:
+        return (*(end for end in windows(planned)[:-1] if 2 * end <= num_warmup), num_warmup)
     if num_warmup < 40:
         return (num_warmup,) if num_warmup else ()
     if num_warmup < 200:
