@@ -93,9 +93,17 @@ def print_run(
         print_record(
             summary
             | {name: with_error(estimate) for name, estimate in estimates.items()}
-            | {"next": f"bnnzoo evaluate {path}; bnnzoo report {path} -o report.html"}
+            | {"next": _next_commands(run, path)}
         )
     warn_of_convergence(run)
+
+
+def _next_commands(run: Any, path: str) -> str:
+    """Return the commands that the user needs next: the one that adds missing draws, or those that use the run."""
+    if lengths := json.loads(run.predictor.record.attributes.get("continuation", "{}")):
+        options = " ".join(f"--{name} {quoted(str(value))}" for name, value in lengths.items())
+        return f"bnnzoo resume {path} {options}"
+    return f"bnnzoo evaluate {path}; bnnzoo report {path} -o report.html"
 
 
 def print_warning(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from math import ceil
@@ -68,10 +69,11 @@ def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | Abstra
 
     Returns:
         `verdict` is one line for the command line. `verdict_in_python` is the same line with keywords instead of
-        options. `absurd` lists the findings that chains did not move, or that predictions are far from the data.
-        `converged` is 1 or 0, or `not-applicable` if the draws are not a Markov chain. `rhat` and `ess_bulk` refer to
-        the predictions. In a large run only every k-th draw is tested (`stride`). The mapping is empty if there are too
-        few draws for the test, or if the test fails with an error.
+        options. `continuation` is the field of `bnnzoo resume` that adds the missing draws. `absurd` lists the findings
+        that chains did not move, or that predictions are far from the data. `converged` is 1 or 0, or `not-applicable`
+        if the draws are not a Markov chain. `rhat` and `ess_bulk` refer to the predictions. In a large run only every
+        k-th draw is tested (`stride`). The mapping is empty if there are too few draws for the test, or if the test
+        fails with an error.
     """
     every_kth = 1 if num_bytes <= _BYTES else stride(num_bytes, draws)
     diagnosed = _diagnose_parts(out, every_kth, model) if every_kth else None
@@ -117,6 +119,7 @@ def convergence_attributes(
         "verdict_in_python": verdict_text("keywords"),
         "absurd": "; ".join(implausible),
         "noise_remark": remark,
+        "continuation": json.dumps(outcome.continuation(diagnosis, run_findings)),
         "converged": converged if diagnostics.is_chain(exactness) else "not-applicable",
         **({k: float(diagnosis[k]) for k in ("rhat", "ess_bulk")} if diagnostics.is_chain(exactness) else {}),
         **mixture.attributes(),

@@ -111,6 +111,7 @@ class _RootAttributes(BaseModel):
     restarted: _Count = 0
     verdict: str = ""
     verdict_in_python: str = ""
+    continuation: Json[dict[Literal["budget", "draws"], str | int]] = {}
     absurd: str = ""
     noise_remark: str = ""
     chain_weights: Json[Annotated[list[FiniteFloat], FailFast()]] = []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import signal, stats
 
+from bnnzoo.cli import output
 from bnnzoo.evaluation.convergence import findings, outcome
 from bnnzoo.evaluation.formulas import settling
 from bnnzoo.evaluation.formulas.settling import measure_settling
@@ -124,3 +127,38 @@ def test_other_chains_have_not_settled(change, need):
     assert verdict.startswith(f"not settled: {need}")
     assert ("times as many draws" in verdict) == ("need about" in need)
     assert findings.answer_converged(diagnosis, problems).outcome == "no"
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"within_ess": 20.0}, {"draws": 2500}),
+        ({"within_ess": 20.0, "budget": "2m"}, {"budget": "8m"}),
+        ({"within_ess": 20.0, "extensible": False}, {}),
+        ({"within_ess": 20.0, "still_chains": 1}, {}),  # more draws do not help stuck chains
+        ({"modes": 1}, {}),  # the chains disagree, so their number is unknown
+        ({}, {}),  # settled
+        ({"modes": 1, "rhat": 1.001, "ess_bulk": 900.0, "ess_tail": 900.0, "rhat_combination": 1.0}, {}),  # converged
+    ],
+)
+def test_the_continuation_of_a_run_adds_the_missing_draws(change, field):
+    diagnosis = GOOD | {"extensible": True} | change
+    problems = findings.gate_findings(diagnosis)
+    assert outcome.continuation(diagnosis, problems) == field
+    if field:
+        (name, value), verdict = *field.items(), outcome.verdict(diagnosis, problems)
+        assert f"continue with bnnzoo resume and --{name} {value}; " in verdict
+
+
+@pytest.mark.parametrize(
+    ("continuation", "expected"),
+    [
+        ('{"budget": "3m"}', "bnnzoo resume 'a b.nc' --budget 3m"),
+        ('{"budget": "3m; ls"}', "bnnzoo resume 'a b.nc' --budget '3m; ls'"),
+        ("{}", "bnnzoo evaluate 'a b.nc'; bnnzoo report 'a b.nc' -o report.html"),
+    ],
+)
+def test_the_summary_ends_with_the_command_that_comes_next(continuation, expected):
+    record = SimpleNamespace(attributes={"continuation": continuation})
+    run = SimpleNamespace(predictor=SimpleNamespace(record=record))
+    assert output._next_commands(run, "'a b.nc'") == expected

@@ -300,6 +300,11 @@ def test_a_look_is_at_eight_proposals_and_the_last_one_at_sixteen_with_steps_bet
     # The number of rows that a step needs is computed from proposals at the last position.
     np.testing.assert_array_equal(counts[1].positions[:, 0], np.zeros(16))
     assert float(everything["rows_needed"]) == pytest.approx(2 * float(np.sum(counts[1].square)), rel=1e-6)
+    # The more rows beyond a limit, the fewer proposals; there are at least four.
+    for limit, expected in ((1, 8), (0.1, 4), (2, 16), (1000, 16)):
+        monkeypatch.setattr(_influence, "_MANY_ROWS", limit)
+        _influence.unseen_bias(Walker(), posterior, at([0.0]), key=KEY)
+        assert len(counts[-1].positions) == expected
 
 
 class Wall(NormalPrior):

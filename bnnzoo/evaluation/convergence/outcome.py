@@ -109,8 +109,32 @@ def _describe_unsettled(diagnosis: Mapping[str, Any], run_findings: Sequence[Fin
     return "; ".join([*sentences(others, spelling), how_long, *groups, *sentences(mixing, spelling)])
 
 
+def continuation(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> dict[str, str | int]:
+    """Return the field of `bnnzoo resume` that adds the missing draws: `budget` or `draws`, with its value.
+
+    The result is empty if more draws are not the remedy, if their number is unknown, or if the run cannot be extended.
+    """
+    mixing = [finding for finding in run_findings if finding.kind in _DISAGREEMENT]
+    is_remedy = bool(mixing) and len(mixing) == len(run_findings) and not has_settled(diagnosis, run_findings)
+    factor = _necessary_factor(diagnosis, mixing) if is_remedy else 1.0
+    return _lengths(diagnosis, factor) if factor > 1 and diagnosis.get("extensible") else {}
+
+
 def _how_long(diagnosis: Mapping[str, Any], mixing: Sequence[Finding], spelling: Spelling) -> str:
-    """Return the advice to run longer, with the factor and the setting if the factor is known.
+    """Return the advice to run longer, with the factor and the setting if the factor is known."""
+    factor = _necessary_factor(diagnosis, mixing)
+    if factor == 1:
+        return f"the chains must run longer ({setting('draws')}, {setting('warmup')})"
+    drifts = diagnosis.get("drift_p", 1.0) < settling.LEVEL
+    subject = f"the chains still drift ({diagnosis['drift_of']}) and" if drifts else "the chains"
+    lengths = " ".join(setting(name, value) for name, value in _lengths(diagnosis, factor).items())
+    resume = "bnnzoo.resume" if spelling == "keywords" else "bnnzoo resume"
+    remedy = f"continue with {resume} and {lengths}" if diagnosis.get("extensible") else f"use {lengths}"
+    return f"{subject} need about {factor:g} times as many draws, so {remedy}"
+
+
+def _necessary_factor(diagnosis: Mapping[str, Any], mixing: Sequence[Finding]) -> float:
+    """Return the factor by which the run must be longer; 1 if it is unknown.
 
     The factor is unknown, for example, if the chains disagree although each chain has mixed within itself.
     """
@@ -118,20 +142,18 @@ def _how_long(diagnosis: Mapping[str, Any], mixing: Sequence[Finding], spelling:
     factors = [1.0, 2.0 if drifts else 1.0, *_factors_of_agreeing_chains(diagnosis, mixing)]
     if "within_ess" in diagnosis:
         factors.append(settling.FEWEST_EFFECTIVE / max(diagnosis["within_ess"], 1.0))
-    if max(factors) == 1:
-        return f"the chains must run longer ({setting('draws')}, {setting('warmup')})"
-    factor = float(f"{max(*factors, _LEAST_FACTOR):.2g}")
-    subject = f"the chains still drift ({diagnosis['drift_of']}) and" if drifts else "the chains"
-    draws, seconds = math.ceil(factor * diagnosis["draws"]), duration.seconds(diagnosis.get("budget") or "1s")
-    if diagnosis.get("extensible"):
-        more = setting("budget", duration.text((factor - 1) * seconds))
-        resume = "bnnzoo.resume" if spelling == "keywords" else "bnnzoo resume"
-        remedy = f"continue with {resume} and {more if diagnosis.get('budget') else setting('draws', draws)}"
-    elif diagnosis.get("budget"):
-        remedy = f"use {setting('budget', duration.text(factor * seconds))}"
-    else:
-        remedy = f"use {setting('draws', draws)}"
-    return f"{subject} need about {factor:g} times as many draws, so {remedy}"
+    return 1.0 if max(factors) == 1 else float(f"{max(*factors, _LEAST_FACTOR):.2g}")
+
+
+def _lengths(diagnosis: Mapping[str, Any], factor: float) -> dict[str, str | int]:
+    """Return the length of a run that is longer by `factor`: a budget if the run had one, or else a number of draws.
+
+    The budget of a run that can be extended is the additional time.
+    """
+    if not diagnosis.get("budget"):
+        return {"draws": math.ceil(factor * diagnosis["draws"])}
+    factor -= 1 if diagnosis.get("extensible") else 0
+    return {"budget": duration.text(factor * duration.seconds(diagnosis["budget"]))}
 
 
 def _factors_of_agreeing_chains(diagnosis: Mapping[str, Any], mixing: Sequence[Finding]) -> list[float]:
