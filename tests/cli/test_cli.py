@@ -156,7 +156,7 @@ class Asked:
 
     path = "run.nc"
     predictor = SimpleNamespace(
-        record=SimpleNamespace(doubt="not converged"), signature=SimpleNamespace(target_names=())
+        record=SimpleNamespace(doubt="not converged", attributes={}), signature=SimpleNamespace(target_names=())
     )
 
     def __init__(self) -> None:
