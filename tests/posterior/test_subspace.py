@@ -205,7 +205,7 @@ def test_subspace_iteration_finds_the_directions_of_the_exact_matrix(likelihood,
     eps = jnp.asarray(np.random.default_rng(3).normal(size=posterior.layout.dim), jnp.float32)
     _, sd = normal_moments(posterior.prior, posterior.layout.network)
     for damping in (0.0, 5.0):
-        iterated_factor, exact_factor = iterated.factor(sd, damping), exact.factor(sd, damping)
+        iterated_factor, exact_factor = (spectrum.factor(sd, damping, np.float32) for spectrum in (iterated, exact))
         forth = iterated_factor.correlate(iterated_factor.project(eps))
         np.testing.assert_allclose(forth, exact_factor.correlate(exact_factor.project(eps)), rtol=0.3, atol=0.05)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -68,25 +68,26 @@ class Spectrum(NamedTuple):
         """
         return float(np.sum(1 - 1 / self.values[:num_directions])) / max(self.total, np.finfo(float).tiny)
 
-    def factor(self, sd: Float[np.ndarray, " parameter"], damping: float = 0.0) -> climb.Factor:
+    def factor(self, sd: Float[np.ndarray, " parameter"], damping: float, dtype: Any) -> climb.Factor:
         """Return the factor of the Gaussian with these eigenvalues plus `damping` as its precision.
 
         Args:
             sd: prior standard deviations of the network's parameters.
             damping: number that is added to the eigenvalues, also to those that are not in `values`.
+            dtype: type of the numbers.
         """
         size, num_own = len(sd), len(self.own_sd)
         lengths = (self.values + damping) ** -0.5
         if len(lengths) == size:
-            matrix = np.zeros((size + num_own, size + num_own), np.float32)
+            matrix = np.zeros((size + num_own, size + num_own))
             matrix[:size, :size] = sd[:, None] * self.vectors * lengths
             matrix[size:, size:] = np.diag(self.own_sd)
-            return Factor(jnp.asarray(matrix))
+            return Factor(jnp.asarray(matrix, dtype))
         other = (1 + damping) ** -0.5
         return LowRank(
-            jnp.asarray(np.concatenate([sd * other, self.own_sd]), jnp.float32),
-            jnp.asarray(np.pad(self.vectors, ((0, num_own), (0, 0))), jnp.float32),
-            jnp.asarray(lengths / other - 1, jnp.float32),
+            jnp.asarray(np.concatenate([sd * other, self.own_sd]), dtype),
+            jnp.asarray(np.pad(self.vectors, ((0, num_own), (0, 0))), dtype),
+            jnp.asarray(lengths / other - 1, dtype),
         )
 
 
@@ -119,9 +120,9 @@ def find_mode(
     for step in range(_ROUNDS):
         position, damping = _approach(posterior, position, is_near=step > 0, smallest=smallest, key=key)
         spectrum = compute_spectrum(posterior, np.asarray(position), smallest=smallest, key=key)
-        position = _climb_to_mode(posterior, position, spectrum.factor(sd, damping))
+        position = _climb_to_mode(posterior, position, spectrum.factor(sd, damping, position.dtype))
         spectrum = compute_spectrum(posterior, np.asarray(position), smallest=smallest, key=key)
-        slope = _slope(posterior, position, spectrum.factor(sd, damping))
+        slope = _slope(posterior, position, spectrum.factor(sd, damping, position.dtype))
         previous_distance, distance = distance, float(jnp.mean(slope**2))
         if distance < _NEAR or distance > previous_distance / 2:
             break
