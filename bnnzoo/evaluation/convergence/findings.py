@@ -213,14 +213,16 @@ def answer_converged(
     """Answer whether the run has converged, from all findings with the topic convergence."""
     if not is_chain(diagnosis["exactness"]):
         return Answer(CONVERGED, "unsure", "The draws are not a Markov chain, so R-hat and ESS do not apply.")
-    problem_sentences = sentences([finding for finding in run_findings if finding.topic == "convergence"])
-    if problem_sentences:
+    problems = [finding for finding in run_findings if finding.topic == "convergence"]
+    if problems:
         if outcome.has_settled(diagnosis, run_findings):
             return Answer(
-                CONVERGED, "unsure", _sentence([f"Settled in {outcome.describe_modes(diagnosis)}", *problem_sentences])
+                CONVERGED,
+                "unsure",
+                _sentence([f"Settled in {outcome.describe_modes(diagnosis)}", *sentences(problems)]),
             )
         too_few_draws = f"only {diagnosis['draws']} draws per chain" if diagnosis["draws"] < 100 else ""
-        return Answer(CONVERGED, "no", _sentence([too_few_draws, *problem_sentences]))
+        return Answer(CONVERGED, "no", _sentence([too_few_draws, outcome.describe_unsettled(diagnosis, problems)]))
     text = (
         f"R-hat is at most {diagnosis['rhat']:.3f} (of {diagnosis['rhat_of']}; limit {limits.rhat:g}), the bulk "
         f"ESS at least {diagnosis['ess_bulk']:.0f} (of {diagnosis['ess_bulk_of']}), the tail ESS at least "

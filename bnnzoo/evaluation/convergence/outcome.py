@@ -55,7 +55,7 @@ def verdict(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], spell
         if has_settled(diagnosis, run_findings):
             bias_sentences = [describe_bias(diagnosis)] if exactness == "biased" else []
             return f"settled in {'; '.join([describe_modes(diagnosis), *bias_sentences, *problem_sentences])}"
-        return f"not settled: {_describe_unsettled(diagnosis, run_findings, spelling)}"
+        return f"not settled: {describe_unsettled(diagnosis, run_findings, spelling)}"
     summary = f"settled: {describe_bias(diagnosis)}" if exactness == "biased" else "converged"
     return f"{summary}, but had problems: {'; '.join(problem_sentences)}" if problem_sentences else summary
 
@@ -93,7 +93,9 @@ def describe_modes(diagnosis: Mapping[str, Any]) -> str:
     )
 
 
-def _describe_unsettled(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], spelling: Spelling) -> str:
+def describe_unsettled(
+    diagnosis: Mapping[str, Any], run_findings: Sequence[Finding], spelling: Spelling = "options"
+) -> str:
     """Return the reasons why a run has not settled.
 
     Problems that a longer run does not solve come first. The advice to run longer follows, with the necessary length if
