@@ -33,6 +33,7 @@ def packages(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.packages
 @pytest.mark.slow
 def test_every_package_has_an_archive_a_wheel_and_a_valid_description(packages):
     pytest.importorskip("twine")
@@ -41,6 +42,7 @@ def test_every_package_has_an_archive_a_wheel_and_a_valid_description(packages):
     assert output.count("PASSED") == 2 * len(PROJECTS)
 
 
+@pytest.mark.packages
 @pytest.mark.slow
 def test_the_wheels_work_in_an_empty_environment(packages, tmp_path):
     """Nothing of the repository is in the environment: the data sets and the shipped recipes come from the wheel."""
