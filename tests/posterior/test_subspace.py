@@ -516,7 +516,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits_without_training(run, data,
 
 @pytest.mark.slow
 def test_the_penalty_resumes_with_its_anchor_at_the_mode(data, tmp_path):
-    options = _options("identified:20", data, **{"sampler.batch_size": 5, "sampler.num_batches": 4})
+    options = _options("identified:20", data, **{"sampler.batch_size": 20, "sampler.num_batches": 4})
     recipe, seen = resolve("mlp", "penalty", [], options), list[Any]()
     whole = entrances.run_recipe(recipe, out=tmp_path / "whole.nc")
     assert json.loads(whole.attributes["tuned"])["control_variate"] == "second"
