@@ -160,9 +160,9 @@ def _approach(
     subset = _random_rows(posterior, _SUBSET_ROWS, key=key)
     # The mode of a subset is itself about (N / n) dim / 2 nats below the mode of all N rows. The ascent after the last
     # step gains the last few nats.
-    lost = dim / 20 * posterior.num_data / _SUBSET_ROWS
+    subset_rise = dim / 20 * posterior.num_data / _SUBSET_ROWS
     stages = [
-        _Stage(subset, _curvature_rows(subset, _WORK / 40, key=key), lost),
+        _Stage(subset, _curvature_rows(subset, _WORK / 40, key=key), subset_rise),
         _Stage(posterior, _curvature_rows(posterior, _WORK, key=key), dim / 20),
     ]
     _, sd = normal_moments(posterior.prior, posterior.layout.network)
@@ -180,7 +180,8 @@ def _approach(
             small_rises = small_rises + 1 if rise < stage.small_rise else 0
             if small_rises == 2:  # after the first one, the damping may have been wrong
                 break
-    return position, 0.0 if damping is None else float(damping)
+    assert damping is not None  # there is at least one stage, and each makes a step
+    return position, float(damping)
 
 
 def compute_spectrum(
