@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bnnzoo.data.rows.dataset import Dataset, from_arrays, from_rows
 
-NUM_MDN_TRAIN = 600
+NUM_MDN_TRAIN, NUM_HILLS_TRAIN = 600, 200_000
 NUM_MDN_TEST = 5000
 NUM_MOONS_TRAIN, NUM_MOONS_TEST = 300, 1000
 
@@ -32,7 +32,7 @@ def mdn_sine() -> Dataset:
 
     The expected NLL of the true density is -0.03525. No model has a lower expected NLL.
     """
-    return _density("mdn-sine", 2, _sine_targets, _sine)
+    return _density("mdn-sine", 2, _sine_targets, _sine, _uniform(1.0))
 
 
 def mdn_branches() -> Dataset:
@@ -40,7 +40,7 @@ def mdn_branches() -> Dataset:
 
     The expected NLL of the true density is 0.09997. The best expected NLL of a single Gaussian is 0.64335.
     """
-    return _density("mdn-branches", 3, _branch_targets, _branches)
+    return _density("mdn-branches", 3, _branch_targets, _branches, _uniform(1.0))
 
 
 def mdn_bump() -> Dataset:
@@ -50,7 +50,22 @@ def mdn_bump() -> Dataset:
     the noise approximately. Therefore the posterior of such a network has one mode up to symmetries of the network, and
     it is nearly Gaussian near this mode.
     """
-    return _density("mdn-bump", 6, _bump_targets, _bump, half_width=2.0)
+    return _density("mdn-bump", 6, _bump_targets, _bump, _uniform(2.0))
+
+
+def mdn_hills() -> Dataset:
+    """Return 200 000 training points of two hills of different heights, with x ~ N(0, 0.8^2).
+
+    y = tanh 3(x + 1.2) - tanh 3(x + 0.4) + 0.6 tanh 3(x - 0.4) - 0.6 tanh 3(x - 1.2) + s(x) e, with the noise
+    s(x) = 0.15 - 0.04 tanh 3(x + 1.2) + 0.05 tanh 3(x - 0.4). There are few points at the edges: 0.3 % of the points
+    have |x| > 2.4. The expected NLL of the true density is -0.96743. A network with four tanh units can represent the
+    mean exactly, and the noise approximately.
+    """
+
+    def inputs(rng: np.random.Generator, num_points: int) -> NDArray:
+        return 0.8 * rng.normal(size=(num_points, 1))
+
+    return _density("mdn-hills", 7, _hill_targets, _hills, inputs, num_train=NUM_HILLS_TRAIN)
 
 
 def tutorial_sine() -> Dataset:
@@ -116,26 +131,34 @@ def breast_cancer() -> Dataset:
     )
 
 
+def _uniform(half_width: float) -> Callable[[np.random.Generator, int], NDArray]:
+    """Return a function that draws inputs x ~ U(-half_width, half_width)."""
+    return lambda rng, num_points: rng.uniform(-half_width, half_width, size=(num_points, 1))
+
+
 def _density(
     name: str,
     seed: int,
     targets: Callable[[np.random.Generator, NDArray], NDArray],
     truth: Callable[[NDArray], NDArray],
-    half_width: float = 1.0,
+    inputs: Callable[[np.random.Generator, int], NDArray],
+    *,
+    num_train: int = NUM_MDN_TRAIN,
 ) -> Dataset:
-    """Return 600 training points and 5000 test points with x ~ U(-half_width, half_width).
+    """Return training points and 5000 test points with one input.
 
     Args:
         name: the name of the data set.
         seed: the seed of the random numbers.
         targets: a function that returns random targets for a generator and the inputs x.
         truth: a function that returns the noise-free targets for the inputs x.
-        half_width: the largest absolute value of x.
+        inputs: a function that draws a number of inputs, shape [point, 1].
+        num_train: the number of training points.
     """
     rng = np.random.default_rng(seed)
     parts = []
-    for num_points in (NUM_MDN_TRAIN, NUM_MDN_TEST):
-        x = rng.uniform(-half_width, half_width, size=(num_points, 1))
+    for num_points in (num_train, NUM_MDN_TEST):
+        x = inputs(rng, num_points)
         parts.append(from_arrays(x, targets(rng, x), name=name))
     train, test = parts
     return replace(train, test=test, truth=truth)
@@ -159,6 +182,19 @@ def _bump(x: NDArray) -> NDArray:
 
 def _bump_targets(rng: np.random.Generator, x: NDArray) -> NDArray:
     return _bump(x) + (0.2 + 0.1 * np.tanh(2 * (x - 1))) * rng.normal(size=x.shape)
+
+
+def _hills(x: NDArray) -> NDArray:
+    high = np.tanh(3 * (x + 1.2)) - np.tanh(3 * (x + 0.4))
+    return high + 0.6 * (np.tanh(3 * (x - 0.4)) - np.tanh(3 * (x - 1.2)))
+
+
+def _hill_noise(x: NDArray) -> NDArray:
+    return 0.15 - 0.04 * np.tanh(3 * (x + 1.2)) + 0.05 * np.tanh(3 * (x - 0.4))
+
+
+def _hill_targets(rng: np.random.Generator, x: NDArray) -> NDArray:
+    return _hills(x) + _hill_noise(x) * rng.normal(size=x.shape)
 
 
 def _branches(x: NDArray) -> NDArray:

@@ -98,6 +98,7 @@ _DATASETS = {
     "mdn-sine": "y = sin 3x + (0.1 + 0.3|x|) e: noise that grows away from 0",
     "mdn-branches": "y = ±(0.5 + 0.5x) + 0.15 e: two branches for every input",
     "mdn-bump": "a bump with noise that grows to the right: two tanh units can represent the bump and the noise",
+    "mdn-hills": "200 000 points of two hills with noise, few of them at the edges; four tanh units represent them",
     "two-moons": "two interleaved half circles with noise: a density, without inputs",
     "tutorial-sine": "y = 10 sin(2 pi x) + e: 32 points for a first run",
     "diabetes": "disease progression of 442 patients (scikit-learn), regression",

@@ -206,7 +206,10 @@ def test_scaler_refuses_what_float32_cannot_hold():
 
 # ---------------------------------------------------------------------------------------------- registered
 
-NAMES = ("linear_line", "mdn_sine", "mdn_branches", "mdn_bump", "tutorial_sine", "diabetes", "digits", "breast_cancer")
+NAMES = (
+    *("linear_line", "mdn_sine", "mdn_branches", "mdn_bump", "mdn_hills", "tutorial_sine"),
+    *("diabetes", "digits", "breast_cancer"),
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -260,6 +263,12 @@ def test_density_sets_hold_their_known_best_nll():
     sd = 0.2 + 0.1 * np.tanh(2 * (x - 1))
     nll = 0.5 * ((y - np.tanh(2 * (x + 1)) + np.tanh(2 * (x - 1)) + 1) / sd) ** 2 + np.log(sd) + 0.5 * np.log(2 * np.pi)
     assert abs(nll.mean() + 0.57052) < 5 * nll.std() / np.sqrt(5000)
+    hills = registered.mdn_hills()
+    assert (hills.num_data, hills.test.num_data) == (200_000, 5000)
+    x, y = hills.test.x.astype(float), hills.test.y.astype(float)
+    sd = 0.15 - 0.04 * np.tanh(3 * (x + 1.2)) + 0.05 * np.tanh(3 * (x - 0.4))
+    nll = 0.5 * ((y - hills.truth(x)) / sd) ** 2 + np.log(sd) + 0.5 * np.log(2 * np.pi)
+    assert abs(nll.mean() + 0.96743) < 5 * nll.std() / np.sqrt(5000)
 
 
 def test_the_truth_of_synthetic_data_is_what_their_noise_is_about():
@@ -269,6 +278,7 @@ def test_the_truth_of_synthetic_data_is_what_their_noise_is_about():
         ("mdn_sine", lambda x: 0.1 + 0.3 * np.abs(x)),
         ("mdn_bump", lambda x: 0.2 + 0.1 * np.tanh(2 * (x - 1))),
         ("mdn_branches", lambda x: 0.15),
+        ("mdn_hills", lambda x: 0.15 - 0.04 * np.tanh(3 * (x + 1.2)) + 0.05 * np.tanh(3 * (x - 0.4))),
     ):
         data = getattr(registered, name)()
         x, y = data.x.astype(float), data.y.astype(float)

@@ -109,7 +109,11 @@ def test_chains_of_a_biased_sampler_in_different_modes_say_that_it_is_biased():
             "number of stuck chains (no move in half of the draws) 1, trusted up to 0; use a smaller step size, or a "
             "longer --warmup; the chains need about 5 times",
         ),
-        ({"modes": 1}, "the chains must run longer (--draws, --warmup); R-hat of predictive means 1.8, trusted"),
+        (
+            {"modes": 1},
+            "the chains disagree too much to estimate how many draws they need; to draw 2 times as many, use --draws "
+            "1000; R-hat of predictive means 1.8, trusted",
+        ),
         ({"ebfmi": 0.1}, "E-BFMI 0.1, must be at least 0.3; the energy mixes slowly"),
         ({"still_chains": 1}, "number of stuck chains"),
         ({"diverging": 0.2}, "fraction of divergent steps"),
@@ -136,7 +140,8 @@ def test_other_chains_have_not_settled(change, need):
         ({"within_ess": 20.0, "budget": "2m"}, {"budget": "8m"}),
         ({"within_ess": 20.0, "extensible": False}, {}),
         ({"within_ess": 20.0, "still_chains": 1}, {}),  # more draws do not help stuck chains
-        ({"modes": 1}, {}),  # the chains disagree, so their number is unknown
+        ({"modes": 1}, {"draws": 1000}),  # the chains disagree, so the number is unknown; twice as many draws
+        ({"modes": 1, "budget": "2m"}, {"budget": "2m"}),
         ({}, {}),  # settled
         ({"modes": 1, "rhat": 1.001, "ess_bulk": 900.0, "ess_tail": 900.0, "rhat_combination": 1.0}, {}),  # converged
     ],

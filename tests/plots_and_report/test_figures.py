@@ -139,13 +139,17 @@ def test_the_loss_of_a_run_is_minus_its_log_density(folder):
 def test_data_sets_know_their_curves():
     x = np.array([[-0.5], [0.0], [0.25]])
     exact = {
-        name: load(name).truth for name in ("linear-line", "mdn-sine", "mdn-branches", "mdn-bump", "tutorial-sine")
+        name: load(name).truth
+        for name in ("linear-line", "mdn-sine", "mdn-branches", "mdn-bump", "mdn-hills", "tutorial-sine")
     }
     expected = {
         "linear-line": 0.5 + x,
         "mdn-sine": np.sin(3 * x),
         "mdn-branches": np.stack([(0.5 + 0.5 * x[:, 0]), -(0.5 + 0.5 * x[:, 0])], 1),
         "mdn-bump": np.tanh(2 * x + 2) - np.tanh(2 * x - 2) - 1,
+        "mdn-hills": (
+            np.tanh(3 * x + 3.6) - np.tanh(3 * x + 1.2) + 0.6 * (np.tanh(3 * x - 1.2) - np.tanh(3 * x - 3.6))
+        ),
         "tutorial-sine": 10 * np.sin(2 * np.pi * x),
     }
     for name, truth in exact.items():

@@ -32,7 +32,10 @@ IN_A_ROW = 3
 
 _TRAINED = ["--start-steps", "250", "--chains", "2", "--test-fraction", "0.5", "--checkpoint-every", "0", "--quiet"]
 RUNS = {
-    "mdn penalty": ["--sampler.batch-size", "20", "--sampler.num-batches", "5", "--draws", "200", "--thin", "20"],
+    "mdn penalty": [
+        *("--data", "mdn-sine", "--sampler.batch-size", "20", "--sampler.num-batches", "5"),
+        *("--draws", "200", "--thin", "20"),
+    ],
     "mlp nuts": ["--sampler.max-tree-depth", "4", "--draws", "200", "--thin", "5"],
     "cnn sgld": ["--sampler.batch-size", "10", "--model.channels", "2,2", "--draws", "200", "--thin", "5"],
     "mlp bbb": ["--draws", "20000"],

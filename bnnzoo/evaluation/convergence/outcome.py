@@ -23,6 +23,8 @@ _AGREEMENT = 0.1
 """Largest value of R-hat - 1 from which the necessary length of a run is computed; above it, the chains disagree."""
 _LEAST_FACTOR = 1.2
 """Smallest factor by which a longer run is advised, because a run that is hardly longer may miss the limits again."""
+_UNKNOWN_FACTOR = 2.0
+"""Factor by which a longer run is advised if the necessary factor cannot be computed."""
 
 
 def bias(diagnosis: Mapping[str, Any]) -> str:
@@ -114,29 +116,34 @@ def describe_unsettled(
 def continuation(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> dict[str, str | int]:
     """Return the field of `bnnzoo resume` that adds the missing draws: `budget` or `draws`, with its value.
 
-    The result is empty if more draws are not the remedy, if their number is unknown, or if the run cannot be extended.
+    The result is empty if more draws are not the remedy, or if the run cannot be extended. If the number of missing
+    draws is unknown, the run becomes twice as long.
     """
     mixing = [finding for finding in run_findings if finding.kind in _DISAGREEMENT]
     is_remedy = bool(mixing) and len(mixing) == len(run_findings) and not has_settled(diagnosis, run_findings)
-    factor = _necessary_factor(diagnosis, mixing) if is_remedy else 1.0
-    return _lengths(diagnosis, factor) if factor > 1 and diagnosis.get("extensible") else {}
+    if not is_remedy or not diagnosis.get("extensible"):
+        return {}
+    return _lengths(diagnosis, _necessary_factor(diagnosis, mixing) or _UNKNOWN_FACTOR)
 
 
 def _how_long(diagnosis: Mapping[str, Any], mixing: Sequence[Finding], spelling: Spelling) -> str:
-    """Return the advice to run longer, with the factor and the setting if the factor is known."""
+    """Return the advice to run longer, with the setting, and with the necessary factor if it is known."""
     factor = _necessary_factor(diagnosis, mixing)
-    if factor == 1:
-        return f"the chains must run longer ({setting('draws')}, {setting('warmup')})"
-    drifts = diagnosis.get("drift_p", 1.0) < settling.LEVEL
-    subject = f"the chains still drift ({diagnosis['drift_of']}) and" if drifts else "the chains"
-    lengths = " ".join(setting(name, value) for name, value in _lengths(diagnosis, factor).items())
+    lengths = " ".join(setting(name, value) for name, value in _lengths(diagnosis, factor or _UNKNOWN_FACTOR).items())
     resume = "bnnzoo.resume" if spelling == "keywords" else "bnnzoo resume"
     remedy = f"continue with {resume} and {lengths}" if diagnosis.get("extensible") else f"use {lengths}"
+    if factor is None:
+        return (
+            "the chains disagree too much to estimate how many draws they need; to draw "
+            f"{_UNKNOWN_FACTOR:g} times as many, {remedy}"
+        )
+    drifts = diagnosis.get("drift_p", 1.0) < settling.LEVEL
+    subject = f"the chains still drift ({diagnosis['drift_of']}) and" if drifts else "the chains"
     return f"{subject} need about {factor:g} times as many draws, so {remedy}"
 
 
-def _necessary_factor(diagnosis: Mapping[str, Any], mixing: Sequence[Finding]) -> float:
-    """Return the factor by which the run must be longer; 1 if it is unknown.
+def _necessary_factor(diagnosis: Mapping[str, Any], mixing: Sequence[Finding]) -> float | None:
+    """Return the factor by which the run must be longer; None if it is unknown.
 
     The factor is unknown, for example, if the chains disagree although each chain has mixed within itself.
     """
@@ -144,7 +151,7 @@ def _necessary_factor(diagnosis: Mapping[str, Any], mixing: Sequence[Finding]) -
     factors = [1.0, 2.0 if drifts else 1.0, *_factors_of_agreeing_chains(diagnosis, mixing)]
     if "within_ess" in diagnosis:
         factors.append(settling.FEWEST_EFFECTIVE / max(diagnosis["within_ess"], 1.0))
-    return 1.0 if max(factors) == 1 else float(f"{max(*factors, _LEAST_FACTOR):.2g}")
+    return None if max(factors) == 1 else float(f"{max(*factors, _LEAST_FACTOR):.2g}")
 
 
 def _lengths(diagnosis: Mapping[str, Any], factor: float) -> dict[str, str | int]:
