@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,7 +107,7 @@ def _check(runs: Sequence[Run]) -> None:
         if not run.attributes["complete"]:
             raise UsageError(f"{run.path}: the run is not finished; continue it with bnnzoo resume {quoted(run.path)}")
     for run in others:
-        different_keys = [key for key, value in _settings(run, has_budget=has_budget).items() if value != settings[key]]
+        different_keys = _different_keys(_settings(run, has_budget=has_budget), settings)
         if different_keys:
             remedy = "; name the same [[likelihood]] in all runs" if "likelihood" in different_keys else ""
             raise UsageError(
@@ -159,6 +159,21 @@ def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
                 fields = {name: value for name, value in fields.items() if name != sampler.budget_field}
             recipe = dataclasses.replace(recipe, sampler=Part(recipe.sampler.name, fields))
     return as_dict(recipe)
+
+
+def _different_keys(settings: Mapping[str, Any], other_settings: Mapping[str, Any]) -> list[str]:
+    """Return the keys whose values differ. For a part with the same name in both, these are its fields."""
+    keys = []
+    for key in settings:
+        value, other = settings[key], other_settings[key]
+        if value == other:
+            continue
+        if isinstance(value, dict) and isinstance(other, dict) and value.get("name") == other.get("name"):
+            fields = [*value, *(field for field in other if field not in value)]
+            keys += [f"{key}.{field}" for field in fields if value.get(field) != other.get(field)]
+        else:
+            keys.append(key)
+    return keys
 
 
 def _seeds(run: Run) -> list[int]:

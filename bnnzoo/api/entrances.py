@@ -90,7 +90,7 @@ def sample(
     Returns:
         The finished run, opened from its file.
 
-    An interrupt (Ctrl-C, or the stop button of a notebook) stops the run after the current chunk of draws, with a
+    An interrupt (Ctrl-C, or the stop button of a notebook) stops the run after the current chunk of steps, with a
     checkpoint from which `resume` continues it. A second interrupt stops at once.
 
     Warns:

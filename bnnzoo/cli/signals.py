@@ -25,7 +25,7 @@ class Stop:
         if self.number:
             signals.end_process(number, "stopped at once; the last checkpoint is kept")
         self.number = number
-        signals.write_to_stderr("stopping after the current chunk of draws; a second signal stops at once")
+        signals.write_to_stderr("stopping after the current chunk of steps; a second signal stops at once")
 
     def refuse_more(self, run: Path) -> None:
         """End the command with an error if a signal came too late to stop its run.

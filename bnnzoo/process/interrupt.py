@@ -32,7 +32,7 @@ def stop_on_interrupt() -> Iterator[Callable[[], int] | None]:
         if received:
             signal.default_int_handler(number, frame)
         received = number
-        print("bnnzoo: stopping after the current chunk of draws; a second interrupt stops at once", file=sys.stderr)
+        print("bnnzoo: stopping after the current chunk of steps; a second interrupt stops at once", file=sys.stderr)
 
     signal.signal(signal.SIGINT, receive)
     try:

@@ -139,7 +139,7 @@ def test_the_first_signal_requests_a_stop_and_the_second_exits(name):
     assert result.stdout == "asked\n"
     assert result.returncode == CODES[name]
     assert result.stderr.splitlines() == [
-        "bnnzoo: stopping after the current chunk of draws; a second signal stops at once",
+        "bnnzoo: stopping after the current chunk of steps; a second signal stops at once",
         f"bnnzoo: {name}: stopped at once; the last checkpoint is kept",
     ]
 

@@ -470,6 +470,13 @@ def test_values_at_their_limit_pass_and_messages_state_the_numbers():
         assert findings.answer_ran({**GOOD, "sigma2": 1.5, "regime_ok": held}, ()).text.endswith(expected)
     biased = {**GOOD, "exactness": "biased"}
     assert "and no diagnostic here measures the difference" in findings.answer_ran(biased, ()).text
+    partial = {**GOOD, "variance_fraction": 0.8, "other_directions": "fixed"}
+    assert findings.answer_ran(partial, ()).outcome == "unsure"
+    assert "contribute 80% of the variance" in findings.answer_ran(partial, ()).text
+    assert "so the epistemic uncertainty is too small" in findings.answer_ran(partial, ()).text
+    others = findings.answer_ran({**partial, "other_directions": "linearised"}, ()).text
+    assert "no diagnostic here measures its error" in others
+    assert findings.answer_ran({**partial, "variance_fraction": 1.0}, ()).outcome == "yes"
     measured = findings.answer_ran({**biased, "variance_ratio": 1.25, "variance_ratio_se": 0.1}, ()).text
     assert "direction is 1.25 ± 0.1 times the posterior variance" in measured
     assert "the variance of the draws in an average direction is 1.5 times" in outcome.verdict(

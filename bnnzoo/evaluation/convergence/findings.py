@@ -23,6 +23,8 @@ _FEWEST_CHAINS = 4
 
 With a total ESS of only 100, the estimate of a standard deviation would have an error of 7 %.
 """
+_NEARLY_ALL = 0.99
+"""If the sampled directions contribute this fraction of the variance of the network's function, the rest is ignored."""
 OOD_AUROC_LIMITS = (0.6, 0.8)
 """Thresholds of the AUROC: below the first, unfamiliar rows are not detected; above the second, they are.
 The standard error of the AUROC is taken into account.
@@ -202,7 +204,23 @@ def answer_ran(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) ->
             "no diagnostic here measures the difference"
         )
         return Answer(RAN, "unsure", _sentence([", ".join(good_signs), prior_text]))
+    if subspace_text := _describe_missing_directions(diagnosis):
+        return Answer(RAN, "unsure", _sentence([", ".join(good_signs), subspace_text]))
     return Answer(RAN, "yes", _sentence([", ".join(good_signs)]))
+
+
+def _describe_missing_directions(diagnosis: Mapping[str, Any]) -> str:
+    """Describe the effect of directions that were not sampled on predictions; empty if it is small."""
+    fraction = diagnosis.get("variance_fraction", 1.0)
+    if not fraction < _NEARLY_ALL:
+        return ""
+    text = f"the sampled directions contribute {fraction:.0%} of the variance of the network's function"
+    if diagnosis.get("other_directions") == "linearised":
+        return (
+            f"{text}; predictions add an approximation of the other directions, and no diagnostic here measures its "
+            "error"
+        )
+    return f"{text}; the other directions stay at the mode, so the epistemic uncertainty is too small"
 
 
 def answer_converged(
