@@ -568,6 +568,10 @@ def test_compare_refuses_other_data(folder, tmp_path, capsys):
         bnnzoo.compare([folder / "a.nc"])
 
 
+def _subspace(directions, parameters, kind="identified"):
+    return {"subspace": json.dumps({"kind": kind, "directions": directions, "parameters": parameters})}
+
+
 @pytest.mark.parametrize(
     ("attributes", "stochastic", "why"),
     [
@@ -576,6 +580,9 @@ def test_compare_refuses_other_data(folder, tmp_path, capsys):
         ({"exactness": "noise-corrected", "regime_ok": 0}, "all", "outside the regime"),
         ({"exactness": "biased", "regime_ok": "not-applicable"}, "all", "the sampler is biased"),
         ({"exactness": "exact", "regime_ok": "not-applicable"}, "last", "including the row that is left out"),
+        ({"exactness": "exact", **_subspace(18, 18)}, "identified", ""),
+        ({"exactness": "exact", **_subspace(17, 18)}, "identified", "including the row that is left out"),
+        ({"exactness": "exact", **_subspace(18, 18, "linearised")}, "linearised", "including the row that is left out"),
     ],
 )
 def test_leave_one_out_has_a_caveat_for_biased_draws(attributes, stochastic, why):

@@ -5,8 +5,9 @@ The importance weights convert draws of the posterior given all rows to draws of
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,9 +107,16 @@ def caveat(record: Record) -> str:
         reasons.append("the sampler is biased, so the draws are not from the posterior")
     if attributes.get("regime_ok") == 0:
         reasons.append("the sampler was outside the regime in which it is valid")
-    if record.names_a_model and recipe_from(attributes["recipe"]).stochastic != "all":
+    is_partial = record.names_a_model and recipe_from(attributes["recipe"]).stochastic != "all"
+    if is_partial and not _samples_all_directions(attributes):
         reasons.append("the fixed parameters were trained on all rows, including the row that is left out")
     return f"loo_: {'; '.join(reasons)}" if reasons else ""
+
+
+def _samples_all_directions(attributes: Mapping[str, Any]) -> bool:
+    """Whether a subspace is sampled that contains all directions of the parameter space, without an approximation."""
+    subspace = json.loads(attributes.get("subspace", "{}"))
+    return subspace.get("kind") == "identified" and subspace["directions"] == subspace["parameters"]
 
 
 def smooth_weights(
