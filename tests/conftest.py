@@ -32,6 +32,8 @@ from bnnzoo.sampling.devices.jax_settings import split_cpu
 pytest_plugins = ["share"]
 COMPILED_QUICKLY = "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
 """Compiles faster and runs a little slower. jaxlib 0.10 has both options; 0.12 aborts if one of them is set."""
+UNOPTIMISED = "jax_disable_most_optimizations"
+"""Option of JAX that halves the time of compilation again; compiled loops can be three times slower."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,8 +41,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Slow tests and mutants use a user's settings.
     """
-    if "not slow" in config.getoption("markexpr") and version("jaxlib").startswith("0.10."):
-        os.environ.setdefault("XLA_FLAGS", COMPILED_QUICKLY)
+    if "not slow" in config.getoption("markexpr"):
+        if version("jaxlib").startswith("0.10."):
+            os.environ.setdefault("XLA_FLAGS", COMPILED_QUICKLY)
+        os.environ.setdefault(UNOPTIMISED.upper(), "true")  # for the processes that tests start
+        jax.config.update(UNOPTIMISED, True)
     split_cpu(4)
     backend.keep_programs()  # a program that one test or worker has compiled is not compiled again
     jax.config.update("jax_numpy_rank_promotion", "allow")
@@ -89,6 +94,18 @@ def _process_restored():
         raise AssertionError("the test has changed a variable BNNZOO_... of the environment and not restored it")
     if load_plugins() is not plugins:
         registry.reset()
+
+
+@pytest.fixture(scope="module")
+def optimised():
+    """Let XLA optimise programs that run for longer than they compile, from the first test that asks for it.
+
+    It ends with the module, because fixtures of a module can compile such programs too.
+    """
+    before = jax.config.read(UNOPTIMISED)
+    jax.config.update(UNOPTIMISED, False)
+    yield
+    jax.config.update(UNOPTIMISED, before)
 
 
 @pytest.fixture

@@ -168,14 +168,15 @@ def test_a_pass_of_parts_is_all_of_the_data():
     posterior = _network(rows=90)
     sampler, full = Bbb(batch_size=40, sampling="partition"), Bbb(batch_size=90)
     state = sampler.init(posterior, jnp.ones(posterior.layout.dim), num_warmup=100, key=jax.random.key(0))
+    rows_of, fit = eqx.filter_jit(type(sampler)._rows), eqx.filter_jit(type(sampler)._fit)
     row_sets, weights, fits = [], [], []
     for steps_done in range(6):
         at = eqx.tree_at(lambda s: s.adam.done, state, jnp.asarray(float(steps_done)))
-        rows, weight = sampler._rows(posterior, at, key=jax.random.key(steps_done))
+        rows, weight = rows_of(sampler, posterior, at, key=jax.random.key(steps_done))
         assert weight is not None
         row_sets.append(np.asarray(rows.x)[np.asarray(weight) > 0])
         weights.append(float(weight.sum()))
-        fits.append(sampler._fit(posterior, state.mean, state.mean, rows, weight, key=jax.random.key(9))[1])
+        fits.append(fit(sampler, posterior, state.mean, state.mean, rows, weight, key=jax.random.key(9))[1])
     for first in (0, 3):
         assert len(np.unique(np.concatenate(row_sets[first : first + 3]), axis=0)) == 90
         assert sum(map(len, row_sets[first : first + 3])) == 90
@@ -183,7 +184,7 @@ def test_a_pass_of_parts_is_all_of_the_data():
     assert np.mean(weights[:3]) == pytest.approx(40)
     rows, weight = full._rows(posterior, state, key=jax.random.key(0))
     assert weight is None
-    expected = full._fit(posterior, state.mean, state.mean, rows, None, key=jax.random.key(9))[1]
+    expected = fit(full, posterior, state.mean, state.mean, rows, None, key=jax.random.key(9))[1]
     np.testing.assert_allclose(np.mean(fits[:3]), expected, rtol=1e-5)
     assert abs(fits[0] - expected) > 1e-3  # control: a single part gives a different value
 
@@ -415,10 +416,16 @@ def test_the_evidence_of_a_gaussian_is_known_beside_its_mode():
     """
     target = regression()
     sampler = Laplace(covariance="full")
-    state = sampler.init(target.posterior, jnp.asarray(target.mean, jnp.float32), num_warmup=0, key=jax.random.key(0))
-    for off, counted in ((0.45, True), (1.0, False)):
+    mode = jnp.asarray(target.mean, jnp.float32)
+    state = eqx.filter_jit(sampler.init)(target.posterior, mode, num_warmup=0, key=jax.random.key(0))
+
+    @jax.jit  # operation by operation, about a hundred programs would be compiled
+    def inspect(state, off):
         away = state.mode + state.factor.correlate(off * jnp.ones(3))
-        inspection = sampler.inspect(target.posterior, dataclasses.replace(state, mode=away), key=jax.random.key(0))
+        return sampler.inspect(target.posterior, dataclasses.replace(state, mode=away), key=jax.random.key(0))
+
+    for off, counted in ((0.45, True), (1.0, False)):
+        inspection = inspect(state, off)
         distance = float(inspection["mode_distance"])
         assert distance == pytest.approx(3 * off**2, rel=2e-3)
         expected = target.log_evidence - (0 if counted else distance / 2)

@@ -174,6 +174,7 @@ def _final(sampler: Any, *, far: bool = False) -> tuple[dict[str, float], dict[s
     return scores(_normal_scores(final)), {name: float(value.mean()) for name, value in means.items()}
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("sampler", ["mala", "langevin", pytest.param("hmc", marks=pytest.mark.slow)])
 def test_langevin_samplers_keep_the_skewed_target(sampler):
     result, means = _final(SAMPLERS[sampler])

@@ -133,6 +133,7 @@ def _same(result: Any, posteriors: Any) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("name", STEPS)
 def test_steps_go_by_the_power(name):
     _same(lambda posterior: _stepped(STEPS[name], posterior), LINES)

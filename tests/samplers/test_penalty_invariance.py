@@ -15,6 +15,8 @@ from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers.subsampled.noise_penalty import Difference
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 N, BATCHES = 120, 20
 SIZES = {("replacement", 1): 6, ("replacement", 2): 3, ("disjoint", 1): 3, ("disjoint", 2): 2}
 """Rows per batch for a mean sigma2 of 1 and of 2: with proposals of one posterior sd, sigma2 is N/K, or N/K - 1."""

@@ -31,6 +31,8 @@ from bnnzoo.testing.targets import (
     small_network,
 )
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 Z = 4.89
 ACCEPTANCE = 1.70e-3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,24 @@ def sampled(path: Path, sampler: str, **options: Any) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A finished run of `mala` with 20 draws; tests change copies of it."""
+    return sampled(tmp_path_factory.mktemp("finished") / "run.nc", "mala", draws=20)
+
+
+@pytest.fixture
+def run(finished, tmp_path) -> Path:
+    return shutil.copy(finished, tmp_path / "run.nc")
+
+
+@pytest.fixture(scope="module")
+def long_and_short(tmp_path_factory) -> tuple[Path, Path]:
+    """Runs of `random-walk` with 5000 draws, which take several chunks, and with 20 draws."""
+    folder = tmp_path_factory.mktemp("random-walk")
+    return sampled(folder / "long.nc", "random-walk", draws=5000), sampled(folder / "short.nc", "random-walk", draws=20)
+
+
 def assert_same_run(extended: Path, whole: Path, groups: tuple[str, ...] = GROUPS) -> None:
     """Check that two files have the same arrays, and the same attributes except times."""
     first, second = bnnzoo.open(extended), bnnzoo.open(whole)
@@ -57,14 +76,12 @@ def test_draws_added_to_a_finished_run_are_those_of_one_long_run(sampler, tmp_pa
 @pytest.mark.parametrize(
     "options",
     [
-        {"thin": 3},
-        {"keep_warmup": True},
-        {"precision": "float64"},
+        {"thin": 3, "keep_warmup": True},
+        {"precision": "float64", "chains": 1},
         {"warmup": 0},
         {"init": "map", "start_steps": 250},
-        {"chains": 1},
     ],
-    ids=lambda options: next(iter(options)),
+    ids=lambda options: " ".join(options),
 )
 def test_a_run_with_any_setting_can_be_extended(options, tmp_path):
     whole = sampled(tmp_path / "whole.nc", "mala", draws=12, **options)
@@ -74,9 +91,8 @@ def test_a_run_with_any_setting_can_be_extended(options, tmp_path):
     assert_same_run(run, whole, (*GROUPS, *kept))
 
 
-def test_a_run_can_be_extended_twice_and_in_several_part_files(tmp_path, monkeypatch):
+def test_a_run_can_be_extended_twice_and_in_several_part_files(run, tmp_path, monkeypatch):
     whole = sampled(tmp_path / "whole.nc", "mala", draws=40)
-    run = sampled(tmp_path / "run.nc", "mala", draws=20)
     monkeypatch.setattr("bnnzoo.store.extension._PART_BYTES", 2000)
     for draws in (25, 40):
         bnnzoo.resume(run, draws=draws, progress=False)
@@ -94,17 +110,16 @@ def test_more_time_ends_at_convergence_and_counts_from_the_end_of_the_run(tmp_pa
     assert "verdict           converged" in capsys.readouterr().out
 
 
-def test_groups_that_evaluate_added_are_left_out(tmp_path):
-    run = sampled(tmp_path / "run.nc", "mala", draws=20)
+def test_groups_that_evaluate_added_are_left_out(run):
     assert cli.run(["evaluate", str(run)]) == 0
     assert "predictions" in bnnzoo.open(run).posterior.children
     bnnzoo.resume(run, draws=25, progress=False)
     assert "predictions" not in bnnzoo.open(run).posterior.children
 
 
-def test_an_interrupted_extension_keeps_the_finished_run_and_can_be_resumed(tmp_path):
-    whole = sampled(tmp_path / "whole.nc", "random-walk", draws=5000)
-    run = sampled(tmp_path / "run.nc", "random-walk", draws=20)
+def test_an_interrupted_extension_keeps_the_finished_run_and_can_be_resumed(long_and_short, tmp_path):
+    whole, short = long_and_short
+    run = shutil.copy(short, tmp_path / "run.nc")
     before, reports = run.read_bytes(), list[Progress]()
 
     def stop() -> int:
@@ -119,9 +134,9 @@ def test_an_interrupted_extension_keeps_the_finished_run_and_can_be_resumed(tmp_
     assert_same_run(run, whole)
 
 
-def test_an_extension_that_ends_in_an_error_keeps_the_new_draws(tmp_path):
-    whole = sampled(tmp_path / "whole.nc", "random-walk", draws=5000)
-    run = sampled(tmp_path / "run.nc", "random-walk", draws=20)
+def test_an_extension_that_ends_in_an_error_keeps_the_new_draws(long_and_short, tmp_path):
+    whole, short = long_and_short
+    run = shutil.copy(short, tmp_path / "run.nc")
     before, reports = run.read_bytes(), list[Progress]()
 
     def fail() -> int:
@@ -137,8 +152,7 @@ def test_an_extension_that_ends_in_an_error_keeps_the_new_draws(tmp_path):
     assert_same_run(run, whole)
 
 
-def test_a_refused_extension_leaves_the_finished_run_alone(tmp_path, monkeypatch):
-    run = sampled(tmp_path / "run.nc", "mala", draws=20)
+def test_a_refused_extension_leaves_the_finished_run_alone(run, tmp_path, monkeypatch):
     before = run.read_bytes()
     monkeypatch.setattr("bnnzoo.sampling.provenance.differences", lambda *_: ["jax 1 instead of 2"])
     with pytest.raises(UsageError, match="jax 1 instead of 2"):
@@ -158,8 +172,7 @@ def test_a_refused_extension_leaves_the_finished_run_alone(tmp_path, monkeypatch
         ([], "is finished, so there is nothing to resume; to add draws, use --budget 2m or --draws"),
     ],
 )
-def test_wrong_usage_is_one_line(arguments, message, tmp_path, capsys):
-    run = sampled(tmp_path / "run.nc", "mala", draws=20)
+def test_wrong_usage_is_one_line(run, arguments, message, capsys):
     before = run.read_bytes()
     assert cli.run(["resume", str(run), *arguments]) == 2
     error = capsys.readouterr().err
@@ -168,17 +181,15 @@ def test_wrong_usage_is_one_line(arguments, message, tmp_path, capsys):
     assert run.read_bytes() == before
 
 
-def test_a_merged_file_cannot_be_extended(tmp_path, capsys):
-    runs = [sampled(tmp_path / f"{seed}.nc", "mala", draws=20, seed=seed) for seed in (0, 1)]
-    merged = tmp_path / "merged.nc"
-    assert cli.run(["merge", *map(str, runs), "-o", str(merged)]) == 0
+def test_a_merged_file_cannot_be_extended(run, tmp_path, capsys):
+    other, merged = sampled(tmp_path / "other.nc", "mala", draws=20, seed=1), tmp_path / "merged.nc"
+    assert cli.run(["merge", str(run), str(other), "-o", str(merged)]) == 0
     capsys.readouterr()
     assert cli.run(["resume", str(merged), "--draws", "30"]) == 2
     assert "the file has no last state of the chains; only the file of a single run has one" in capsys.readouterr().err
 
 
-def test_a_changed_last_state_is_found(tmp_path):
-    run = sampled(tmp_path / "run.nc", "mala", draws=20)
+def test_a_changed_last_state_is_found(run, tmp_path):
     gc.collect()  # closes the file
     with h5py.File(run, "r+") as file:
         state: Any = file[f"{FINAL_STATE}/{CHECKPOINT_BYTES}"]

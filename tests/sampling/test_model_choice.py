@@ -49,18 +49,18 @@ def test_held_out_rows_decide_about_the_hidden_layers(y, expected, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "of",
+    "options",
     [
-        problem(WAVE, **WIDTHS),
-        problem(WAVE, budget=None, draws=10),
-        problem(WAVE, init="prior"),
-        problem(WAVE, rows=40),
-        problem(WAVE, stochastic="last"),
+        WIDTHS,
+        {"budget": None, "draws": 10},
+        {"init": "prior"},
+        {"rows": 40},
+        {"stochastic": "last"},
     ],
     ids=["named", "lengths given", "nothing trained", "few rows", "part of the network"],
 )
-def test_no_model_is_selected_if_it_is_named_or_no_row_is_held_out(of):
-    widths, notes, comparison = choose(of)
+def test_no_model_is_selected_if_it_is_named_or_no_row_is_held_out(options):
+    widths, notes, comparison = choose(problem(WAVE, **options))
     assert tuple(widths) == (16,)
     assert not notes
     assert comparison is None

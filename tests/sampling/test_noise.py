@@ -69,18 +69,19 @@ def test_the_likelihood_that_predicts_held_out_rows_better_is_taken(sd, errors, 
 
 
 @pytest.mark.parametrize(
-    "of",
+    "options",
     [
-        problem(0.3 * np.exp(X), likelihood="gaussian"),
-        problem(0.3 * np.exp(X), **A_FIELD),
-        problem(0.3 * np.exp(X), budget=None, draws=10),
-        problem(0.3 * np.exp(X), init="prior"),
-        problem(0.3 * np.exp(X), rows=45),
-        problem(0.3 * np.exp(X), start_held_out=0),
+        {"likelihood": "gaussian"},
+        A_FIELD,
+        {"budget": None, "draws": 10},
+        {"init": "prior"},
+        {"rows": 45},
+        {"start_held_out": 0},
     ],
     ids=["named", "a field of it named", "lengths given", "nothing trained", "few rows", "nothing held out"],
 )
-def test_no_likelihood_is_selected_if_one_is_named_or_no_row_is_held_out(of):
+def test_no_likelihood_is_selected_if_one_is_named_or_no_row_is_held_out(options):
+    of = problem(0.3 * np.exp(X), **options)
     assert not likelihood_choice.is_likelihood_open(of)
     result, notes, spent = choose_likelihood(of)
     assert result == "gaussian"
