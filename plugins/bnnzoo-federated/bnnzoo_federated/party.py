@@ -116,7 +116,10 @@ class Party:
     @property
     def releases_left(self) -> int | None:
         """Number of answers, one per chain and step, that the limits still allow; None without differential privacy."""
-        return None if self._private is None else self._private.account.left
+        if self._private is None:
+            return None
+        with self._private.account.exclusive():  # reads the answers of the last request and of other processes
+            return self._private.account.left
 
     def answer(self, question: str, words: Words) -> Words:
         """Return the answer to a coordinator's question. The answer is logged before it is returned.
