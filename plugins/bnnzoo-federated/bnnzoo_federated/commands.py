@@ -89,7 +89,7 @@ def serve(
     Examples:
       bnnzoo party serve a --data a.csv --batch-size 50 --listen tcp://127.0.0.1:8801
       bnnzoo party serve a --data a.csv --batch-size 50 --sampling disjoint --noise-sd 0.5
-      bnnzoo party serve a --data a.csv --public limits.csv --epsilon 4 --delta 1e-5 --clip 0.05 --noise-sd 2
+      bnnzoo party serve a --data a.csv --public limits.csv --epsilon 4 --delta 1e-5 --clip 0.02 --noise-sd 2
     """
     del debug
     from bnnzoo_federated import Party, Privacy, security
