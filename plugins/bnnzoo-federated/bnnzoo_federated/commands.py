@@ -19,6 +19,28 @@ app = typer.Typer(
 _Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="folder of the party: its log and its secret", show_default=False)
 ]
+_Epsilon = Annotated[
+    float | None,
+    typer.Option("--epsilon", help="limit of differential privacy for all answers together", show_default=False),
+]
+_Delta = Annotated[
+    float | None, typer.Option("--delta", help="with --epsilon: the delta of the limit", show_default=False)
+]
+_Clip = Annotated[
+    float | None,
+    typer.Option("--clip", help="with --epsilon: largest difference of a row's log-likelihood", show_default=False),
+]
+_Public = Annotated[
+    str | None,
+    typer.Option(
+        "--public",
+        help="with --epsilon: rows that are not confidential; they determine columns, classes and scaling",
+        show_default=False,
+    ),
+]
+_Authority = Annotated[Path | None, typer.Option("--tls-ca", help="for tls:// addresses: the certificate authority")]
+_Certificate = Annotated[Path | None, typer.Option("--tls-cert", help="for tls:// addresses: the party's certificate")]
+_Key = Annotated[Path | None, typer.Option("--tls-key", help="for tls:// addresses: the party's key")]
 
 
 @app.command()
@@ -53,32 +75,13 @@ def serve(
         float,
         typer.Option("--noise-sd", min=0, help="sd of normal noise added to the sum of differences"),
     ] = 0.0,
-    epsilon: Annotated[
-        float | None,
-        typer.Option("--epsilon", help="limit of differential privacy for all answers together", show_default=False),
-    ] = None,
-    delta: Annotated[
-        float | None, typer.Option("--delta", help="with --epsilon: the delta of the limit", show_default=False)
-    ] = None,
-    clip: Annotated[
-        float | None,
-        typer.Option("--clip", help="with --epsilon: largest difference of a row's log-likelihood", show_default=False),
-    ] = None,
-    public: Annotated[
-        str | None,
-        typer.Option(
-            "--public",
-            help="with --epsilon: rows that are not confidential; they determine columns, classes and scaling",
-            show_default=False,
-        ),
-    ] = None,
-    tls_ca: Annotated[
-        Path | None, typer.Option("--tls-ca", help="for tls:// addresses: the certificate authority")
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", help="for tls:// addresses: the party's certificate")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="for tls:// addresses: the party's key")] = None,
+    epsilon: _Epsilon = None,
+    delta: _Delta = None,
+    clip: _Clip = None,
+    public: _Public = None,
+    tls_ca: _Authority = None,
+    tls_cert: _Certificate = None,
+    tls_key: _Key = None,
     debug: common.Debug = False,
 ) -> None:
     """Send sums over batches of local rows to a coordinator (`bnnzoo_federated.Coordinator`). The rows stay here.
