@@ -117,6 +117,10 @@ NOT_TYPED: dict[tuple[str, str], str] = {
 _FEDERATED = ("plugins/bnnzoo-federated/README.md", "plugins/bnnzoo-federated/docs/federated.md")
 for _page in _FEDERATED:
     NOT_TYPED[_page, "bnnzoo party serve a --data a.csv --batch-size 60 --listen tcp://10.0.0.1:8801"] = _CLUSTER
+    NOT_TYPED[
+        _page,
+        "bnnzoo party serve a --data a.csv --public limits.csv --epsilon 4 --delta 1e-5 --clip 0.02 --noise-sd 2",
+    ] = "answers until it is stopped; the plugin's tests type it"
     NOT_TYPED[_page, "bnnzoo party log a"] = "needs a party that served; the plugin's tests have one"
 
 _POWERS = " && ".join(

@@ -50,6 +50,7 @@ def summary(record: Record) -> dict[str, Any]:
             variable[0, 0].size for variable in posterior.data_vars.values()
         ),
         **_of_subspace(attributes),
+        **_of_parties(attributes),
         **noise_scales(record),
         **means,
         **{key: inspection[key] for key in ("rows_needed",) if key in inspection},
@@ -313,6 +314,17 @@ def _name_of_element(quantity: str, place: int, names: Mapping[str, Sequence[str
 def _of_prior(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the file of the earlier run whose draws determine the prior, as `prior_from`; empty without such a run."""
     return {"prior_from": attributes["prior_from"]} if attributes.get("prior_from") else {}
+
+
+def _of_parties(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the differential privacy that parties of federated data promise, if any."""
+    parties: dict[str, dict[str, Any]] = json.loads(attributes.get("federated", "{}"))
+    promises = {
+        name: f"epsilon {party['epsilon']}, delta {party['delta']}, {party['neighbours']}"
+        for name, party in parties.items()
+        if {"epsilon", "delta", "neighbours"} <= party.keys()
+    }
+    return {"privacy": promises} if promises else {}
 
 
 def _of_subspace(attributes: Mapping[str, Any]) -> dict[str, Any]:

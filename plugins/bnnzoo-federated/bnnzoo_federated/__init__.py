@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from bnnzoo_federated.lines import Line as Line
     from bnnzoo_federated.lines import security as security
     from bnnzoo_federated.log import read_log as read_log
-    from bnnzoo_federated.log import show_log as show_log
+    from bnnzoo_federated.log_table import show_log as show_log
     from bnnzoo_federated.party import Party as Party
+    from bnnzoo_federated.privacy import Privacy as Privacy
     from bnnzoo_federated.server import serve as serve
 
 BNNZOO_API = 1
@@ -27,10 +28,11 @@ _HOME_OF = {
     "DaskLine": "lines",
     "Line": "lines",
     "Party": "party",
+    "Privacy": "privacy",
     "read_log": "log",
     "security": "lines",
     "serve": "server",
-    "show_log": "log",
+    "show_log": "log_table",
 }
 __all__ = list(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 

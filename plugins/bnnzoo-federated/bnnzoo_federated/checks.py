@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bnnzoo.data import Signature
-from bnnzoo_federated.messages import FINGERPRINT_LENGTH, POWERS, UNKNOWN, Terms, Words
+from bnnzoo_federated.messages import FINGERPRINT_LENGTH, POWERS, UNKNOWN, Agreement, Terms, Words
 from bnnzoo_federated.scaling import moment_shapes
 
 
@@ -32,6 +32,7 @@ def check_offer(answer: Words) -> Words:
         "sampling": terms.sampling in ("replacement", "disjoint"),
         "batch_size": type(terms.batch_size) is int and type(terms.rows) is int and 2 <= terms.batch_size <= max_batch,
         "noise_sd": type(terms.noise_sd) is float and 0 <= terms.noise_sd < np.inf,
+        "epsilon, delta, clip": _are_limits(terms),
         "fingerprint": isinstance(terms.fingerprint, str) and len(terms.fingerprint) == FINGERPRINT_LENGTH,
     }
     if invalid := [name for name, is_right in is_valid.items() if not is_right]:
@@ -42,30 +43,60 @@ def check_offer(answer: Words) -> Words:
     return answer
 
 
-def check_agreement(answer: Words, agreement: str) -> None:
-    """Check that an answer confirms the agreement.
+def _are_limits(terms: Terms) -> bool:
+    """Whether the terms promise no differential privacy, or a possible one."""
+    limits = (terms.epsilon, terms.delta, terms.clip)
+    if limits == (None, None, None):
+        return True
+    if not all(type(limit) is float and 0 < limit < np.inf for limit in limits):
+        return False
+    uses_all_rows = terms.sampling == "disjoint" and terms.batch_size == terms.rows
+    return terms.delta < 1 and uses_all_rows and bool(terms.noise_sd > 0)  # pyright: ignore[reportOptionalOperand]
+
+
+def check_agreement(answer: Words, agreement: Agreement) -> int | None:
+    """Return the number of releases that a private party allows a run; None if the party is not private.
 
     Raises:
-        ValueError: if it does not.
+        ValueError: if the answer does not confirm the agreement.
     """
-    if answer != {"agreed": agreement}:
+    is_private = agreement.terms.is_private
+    if answer.get("agreed") != agreement.name or set(answer) != {"agreed", *(["releases"] if is_private else [])}:
         raise ValueError("expected a confirmation of the agreement")
+    if is_private and type(answer["releases"]) is not int:
+        raise ValueError("releases: must be a whole number")
+    return answer.get("releases")
 
 
-def check_sums(answer: Words, agreement: str, chains: int, used: int) -> Float[np.ndarray, "chain power"] | None:
-    """Return the sums; None if the party does not know the agreement.
+def check_sums(answer: Words, agreement: Agreement, chains: int) -> Float[np.ndarray, "chain power"] | None:
+    """Return the sums; None if the party does not know the agreement. Sums that a private party does not send are 0.
 
     The sums need not be finite. If a position has no likelihood, they are not finite, and the step is rejected.
 
     Raises:
         ValueError: if the answer is invalid; the message says why.
     """
-    if answer == {UNKNOWN: agreement}:
+    if answer == {UNKNOWN: agreement.name}:
         return None
     _check_names(answer, {"used", "sums"})
+    used, powers = agreement.terms.batch_size, agreement.terms.powers
     if type(answer["used"]) is not int or answer["used"] != used:
         raise ValueError(f"used: must be {used}, as offered")
-    return _numbers("sums", answer["sums"], (chains, POWERS))
+    return np.pad(_numbers("sums", answer["sums"], (chains, powers)), ((0, 0), (0, POWERS - powers)))
+
+
+def check_clipped(answer: Words, agreement: Agreement) -> float | None:
+    """Return the fraction of clipped differences; None if the party does not know the agreement.
+
+    The fraction is NaN if the party's limits do not allow to send it.
+
+    Raises:
+        ValueError: if the answer is invalid; the message says why.
+    """
+    if answer == {UNKNOWN: agreement.name}:
+        return None
+    _check_names(answer, {"fraction"})
+    return float("nan") if answer["fraction"] is None else float(_numbers("fraction", answer["fraction"], ()))
 
 
 def _check_names(answer: Words, names: Set[str]) -> None:

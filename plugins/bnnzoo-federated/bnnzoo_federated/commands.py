@@ -9,6 +9,7 @@ import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import echo, print_json
+from bnnzoo.errors import UsageError
 
 app = typer.Typer(
     help="Serve local rows to a coordinator, or show what was sent.",
@@ -18,6 +19,28 @@ app = typer.Typer(
 _Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="folder of the party: its log and its secret", show_default=False)
 ]
+_Epsilon = Annotated[
+    float | None,
+    typer.Option("--epsilon", help="limit of differential privacy for all answers together", show_default=False),
+]
+_Delta = Annotated[
+    float | None, typer.Option("--delta", help="with --epsilon: the delta of the limit", show_default=False)
+]
+_Clip = Annotated[
+    float | None,
+    typer.Option("--clip", help="with --epsilon: largest difference of a row's log-likelihood", show_default=False),
+]
+_Public = Annotated[
+    str | None,
+    typer.Option(
+        "--public",
+        help="with --epsilon: rows that are not confidential; they determine columns, classes and scaling",
+        show_default=False,
+    ),
+]
+_Authority = Annotated[Path | None, typer.Option("--tls-ca", help="for tls:// addresses: the certificate authority")]
+_Certificate = Annotated[Path | None, typer.Option("--tls-cert", help="for tls:// addresses: the party's certificate")]
+_Key = Annotated[Path | None, typer.Option("--tls-key", help="for tls:// addresses: the party's key")]
 
 
 @app.command()
@@ -27,8 +50,14 @@ def serve(
         str, typer.Option("--data", help="the party's rows, as for bnnzoo sample --data", show_default=False)
     ],
     batch_size: Annotated[
-        int, typer.Option("--batch-size", min=2, help="rows per step; only sums over them are sent", show_default=False)
-    ],
+        int | None,
+        typer.Option(
+            "--batch-size",
+            min=2,
+            help="rows per step; only sums over them are sent; not with --epsilon, which uses all rows",
+            show_default=False,
+        ),
+    ] = None,
     listen: Annotated[
         str, typer.Option("--listen", help="address at which the party answers; port 0 means any free port")
     ] = "tcp://127.0.0.1:0",
@@ -46,13 +75,13 @@ def serve(
         float,
         typer.Option("--noise-sd", min=0, help="sd of normal noise added to the sum of differences"),
     ] = 0.0,
-    tls_ca: Annotated[
-        Path | None, typer.Option("--tls-ca", help="for tls:// addresses: the certificate authority")
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", help="for tls:// addresses: the party's certificate")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="for tls:// addresses: the party's key")] = None,
+    epsilon: _Epsilon = None,
+    delta: _Delta = None,
+    clip: _Clip = None,
+    public: _Public = None,
+    tls_ca: _Authority = None,
+    tls_cert: _Certificate = None,
+    tls_key: _Key = None,
     debug: common.Debug = False,
 ) -> None:
     """Send sums over batches of local rows to a coordinator (`bnnzoo_federated.Coordinator`). The rows stay here.
@@ -63,11 +92,16 @@ def serve(
     Examples:
       bnnzoo party serve a --data a.csv --batch-size 50 --listen tcp://127.0.0.1:8801
       bnnzoo party serve a --data a.csv --batch-size 50 --sampling disjoint --noise-sd 0.5
+      bnnzoo party serve a --data a.csv --public limits.csv --epsilon 4 --delta 1e-5 --clip 0.02 --noise-sd 2
     """
     del debug
-    from bnnzoo_federated import Party, security
+    from bnnzoo_federated import Party, Privacy, security
     from bnnzoo_federated import serve as serve_party
 
+    limits = (epsilon, delta, clip)
+    privacy = Privacy(*limits) if None not in limits else None  # pyright: ignore[reportArgumentType]
+    if privacy is None and limits != (None, None, None):
+        raise UsageError("--epsilon, --delta, --clip: require each other; give all three")
     listening = security(tls_ca, tls_cert, tls_key, listening=True)
     party = Party(
         data,
@@ -75,9 +109,17 @@ def serve(
         batch_size=batch_size,
         sampling=sampling,
         noise_sd=noise_sd,
+        privacy=privacy,
+        public=public,
         target=target or (),
         task=task,
     )
+    if privacy is not None:
+        typer.echo(
+            f"{folder}: epsilon {privacy.epsilon:g} and delta {privacy.delta:g} allow {privacy.releases(noise_sd)} "
+            f"releases, one per step and chain; {party.releases_left} are left",
+            err=True,
+        )
     serve_party(party, listen, listening=listening, ready=lambda address: echo(address))
 
 
@@ -91,7 +133,8 @@ def log(folder: _Folder, json: common.Json = False, debug: common.Debug = False)
       bnnzoo party log a --json
     """
     del debug
-    from bnnzoo_federated.log import read_log, show_log
+    from bnnzoo_federated.log import read_log
+    from bnnzoo_federated.log_table import show_log
 
     if json:
         print_json(list(read_log(folder)))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -33,6 +33,8 @@ from bnnzoo_federated.scaling import empty_dataset, fit_scaler
 from bnnzoo_federated.strata import Stratum
 
 _RESTARTS = 10
+
+Answer = TypeVar("Answer")
 
 
 class Coordinator:
@@ -90,7 +92,11 @@ class Coordinator:
         return entrances.open(out)
 
     def _agree(self, recipe: Recipe, test: Any) -> tuple[Problem, dict[str, Agreement]]:
-        """Agree with all parties on the model, the scaling and each party's terms."""
+        """Agree with all parties on the model, the scaling and each party's terms.
+
+        Raises:
+            UsageError: if the parties differ in their columns, or a private party does not allow so many steps.
+        """
         offers = self._asking.all(
             "offer", {name: {} for name in self._asking.lines}, lambda _, answer: checks.check_offer(answer)
         )
@@ -119,12 +125,16 @@ class Coordinator:
         agreements = {
             name: Agreement(recipe_text, text, scaling, Terms.from_message(offer)) for name, offer in offers.items()
         }
-        self._send_agreements(agreements)
+        _check_releases(recipe, self._send_agreements(agreements))
         return problem, agreements
 
-    def _send_agreements(self, agreements: Mapping[str, Agreement]) -> None:
+    def _send_agreements(self, agreements: Mapping[str, Agreement]) -> dict[str, int]:
+        """Send the agreements, and return the number of releases that each private party allows."""
         messages = {name: agreement._asdict() for name, agreement in agreements.items()}
-        self._asking.all("agree", messages, lambda name, answer: checks.check_agreement(answer, agreements[name].name))
+        releases = self._asking.all(
+            "agree", messages, lambda name, answer: checks.check_agreement(answer, agreements[name])
+        )
+        return {name: number for name, number in releases.items() if number is not None}
 
     def _run(
         self,
@@ -143,10 +153,10 @@ class Coordinator:
         if np.shape(starts) != expected_shape:
             raise UsageError(f"starts: must have shape {list(expected_shape)} (got {list(np.shape(starts))})")
 
-        strata = {name: Stratum.of(agreement.terms) for name, agreement in agreements.items()}
+        strata = [Stratum.of(agreement.terms) for agreement in agreements.values()]
         ask = partial(self._sums, agreements)
-        chains = Chains(problem.posterior, sampler, list(strata.values()), ask, starts, keys)
-        with Recording(problem, strata, out, force=force) as recording:
+        chains = Chains(problem.posterior, sampler, strata, ask, starts, keys)
+        with Recording(problem, agreements, out, force=force) as recording:
             start_time = time.perf_counter()
             chains.warm_up(
                 recipe.warmup,
@@ -158,7 +168,7 @@ class Coordinator:
                 stats = [chains.step(first + i) for i in range(recipe.thin)]
                 recording.add(chains.positions, stats)
                 tell(Progress("sampling", draw + 1, recipe.draws))
-            recording.finish(self._asking.again)
+            recording.finish(self._asking.again, self._clipped(agreements, recipe.warmup))
 
     def _sums(
         self,
@@ -168,23 +178,55 @@ class Coordinator:
         here: Positions,
         there: Positions,
     ) -> Float[np.ndarray, "party chain power"]:
-        """Return the parties' sums. A restarted party receives the agreement again, up to `_RESTARTS` times."""
+        """Return the parties' sums."""
 
         def read(name: str, answer: Words) -> Float[np.ndarray, "chain power"] | None:
-            return checks.check_sums(answer, agreements[name].name, len(here), agreements[name].terms.batch_size)
+            return checks.check_sums(answer, agreements[name], len(here))
 
         requests = {
             name: Request(agreement.name, step, key, here, there).words() for name, agreement in agreements.items()
         }
-        answers: dict[str, Float[np.ndarray, "chain power"] | None] = dict.fromkeys(agreements)
-        unanswered = list(agreements)
+        return np.array(list(self._ask_agreed("sums", requests, agreements, read).values()))
+
+    def _clipped(self, agreements: Mapping[str, Agreement], first_step: int) -> dict[str, float]:
+        """Return each private party's fraction of clipped differences from a step on, with its noise."""
+
+        def read(name: str, answer: Words) -> float | None:
+            return checks.check_clipped(answer, agreements[name])
+
+        questions = {
+            name: {"agreement": agreement.name, "first": first_step}
+            for name, agreement in agreements.items()
+            if agreement.terms.is_private
+        }
+        return self._ask_agreed("clipped", questions, agreements, read)
+
+    def _ask_agreed(
+        self,
+        question: str,
+        messages: Mapping[str, Words],
+        agreements: Mapping[str, Agreement],
+        read: Callable[[str, Words], Answer | None],
+    ) -> dict[str, Answer]:
+        """Ask a question about an agreement. A restarted party receives the agreement again, up to `_RESTARTS` times.
+
+        Args:
+            question: the question.
+            messages: arguments of the question for each party.
+            agreements: the agreements of all parties.
+            read: converts a party's name and message to its answer, or to None if it does not know the agreement.
+        """
+        answers: dict[str, Answer] = {}
         for _ in range(_RESTARTS):
-            answers |= self._asking.all("sums", {name: requests[name] for name in unanswered}, read)
-            if not (unanswered := [name for name, answer in answers.items() if answer is None]):
-                return np.array(list(answers.values()))
-            self._send_agreements({name: agreements[name] for name in unanswered})
+            unanswered = {name: message for name, message in messages.items() if name not in answers}
+            replies = self._asking.all(question, unanswered, read)
+            answers |= {name: reply for name, reply in replies.items() if reply is not None}
+            unknown_to = [name for name, reply in replies.items() if reply is None]
+            if not unknown_to:
+                return {name: answers[name] for name in messages}
+            self._send_agreements({name: agreements[name] for name in unknown_to})
         raise BnnzooError(
-            f"party {unanswered[0]}: restarted {_RESTARTS} times in one step; find out why, then start the run again"
+            f"party {unknown_to[0]}: restarted {_RESTARTS} times in one step; find out why, then start the run again"
         )
 
 
@@ -208,6 +250,22 @@ def _check(recipe: Recipe, options: Mapping[str, Any]) -> None:
     }
     if refused_names := [name for name, is_refused in is_refused_by_name.items() if is_refused]:
         raise UsageError(f"{', '.join(refused_names)}: not supported for federated data; remove it")
+
+
+def _check_releases(recipe: Recipe, releases: Mapping[str, int]) -> None:
+    """Check that the private parties allow a run. A step needs one release for each chain, and the end needs one.
+
+    Raises:
+        UsageError: if a party does not allow it.
+    """
+    needed = recipe.chains * (recipe.warmup + recipe.draws * recipe.thin) + 1
+    for name, allowed in releases.items():
+        if allowed < needed:
+            raise UsageError(
+                f"party {name}: its differential privacy allows {allowed} releases, and this run needs {needed} "
+                "(chains x (warmup + draws x thin) + 1); use smaller [[chains]], [[warmup]], [[draws]] or [[thin]], or "
+                "ask the party for a larger epsilon"
+            )
 
 
 def _random_walk(sampler: str | Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -10,14 +12,32 @@ from jaxtyping import Float
 from bnnzoo.finding import Finding, setting
 from bnnzoo.samplers.minibatch import MAX_SIGMA2, MAX_SKEW_BIAS, MIN_ACCEPTANCE
 
+MAX_CLIPPED = 0.005
+"""Largest fraction of clipped differences of a party. It makes the variance about 3 % too large (docs/federated.md)."""
 
-def findings(means: Mapping[str, Float[np.ndarray, " chain"]], added_noise: float) -> tuple[Finding, ...]:
+
+class Clipped(NamedTuple):
+    """The fraction of a private party's differences that were clipped, with the noise of differential privacy."""
+
+    fraction: float
+    """NaN if the party could not send it."""
+    sd: float
+    """Standard deviation of its noise."""
+
+
+def findings(
+    means: Mapping[str, Float[np.ndarray, " chain"]],
+    added_noise: float,
+    clipped: Mapping[str, Clipped] = MappingProxyType({}),
+) -> tuple[Finding, ...]:
     """Return the penalty's validity findings, with advice that a coordinator can follow.
 
     Args:
         means: for each statistic, its mean over the steps of each chain after warm-up.
         added_noise: part of sigma2 that the parties added. This noise is normal with known variance, so it lowers the
             acceptance but causes no bias.
+        clipped: clipped differences of each private party. A fraction counts if it exceeds its limit by more than two
+            standard deviations of its noise.
     """
     larger_batch = f"use a larger batch_size of the parties, or a smaller {setting('sampler.target_sigma2')}"
     limits = (
@@ -41,6 +61,18 @@ def findings(means: Mapping[str, Float[np.ndarray, " chain"]], added_noise: floa
         Finding("validity", kind, label, float(np.max(values)), limit, advice)
         for kind, label, values, limit, advice in limits
         if not np.max(values) <= limit
+    ]
+    problems += [
+        Finding(
+            "validity",
+            "clipped",
+            f"fraction of clipped differences of party {name}",
+            fraction,
+            MAX_CLIPPED,
+            f"use a larger clip of the party, or a larger {setting('sampler.target_acceptance')} for shorter steps",
+        )
+        for name, (fraction, sd) in clipped.items()
+        if not fraction - 2 * sd <= MAX_CLIPPED
     ]
     acceptance = float(np.min(means["acceptance_rate"]))
     if acceptance < MIN_ACCEPTANCE:

@@ -13,15 +13,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
-from pydantic import BaseModel, NonNegativeInt
+from pydantic import BaseModel, NonNegativeInt, PositiveFloat, PositiveInt
 
 from bnnzoo.errors import BnnzooWarning, DamagedError, UsageError
 from bnnzoo.files.atomic import sync_folder
-from bnnzoo.testing.table import aligned
-from bnnzoo_federated.messages import Words, printable
+from bnnzoo_federated.messages import Words
 
 FILE = "sent.jsonl"
 _BLOCK = 4096
@@ -34,6 +33,21 @@ class _Sent(BaseModel):
     values: Any
 
 
+class Charge(BaseModel):
+    """The cost of an answer under differential privacy. It is logged with the answer and not sent."""
+
+    request: str
+    """Digest of the request. The same request gets the logged answer again, at no cost."""
+    agreement: str
+    step: int
+    """Step of an answer to `sums`; first step of an answer to `clipped`."""
+    releases: PositiveInt
+    mu: PositiveFloat
+    """Gaussian differential privacy of one release."""
+    clipped: list[NonNegativeInt] = []
+    """Number of clipped differences of each chain, for an answer to `sums`."""
+
+
 class _Line(BaseModel):
     """A line of the log: one answer."""
 
@@ -42,6 +56,7 @@ class _Line(BaseModel):
     step: int | None = None
     sent: dict[str, _Sent]
     kept: str = ""
+    charge: Charge | None = None
 
 
 class Log:
@@ -52,7 +67,9 @@ class Log:
         self.path.touch()
         sync_folder(folder)
 
-    def add(self, question: str, answer: Words, *, step: Any, private_error: str = "") -> None:
+    def add(
+        self, question: str, answer: Words, *, step: Any, private_error: str = "", charge: Charge | None = None
+    ) -> None:
         """Append an answer. Nothing is sent before it is in the file.
 
         Args:
@@ -60,6 +77,7 @@ class Log:
             answer: the answer.
             step: the step of the chains, if the question has one.
             private_error: text of an error, which is logged and not sent.
+            charge: cost of the answer under differential privacy, if it has one.
 
         Raises:
             OSError: if the line cannot be written; the file is then unchanged.
@@ -71,9 +89,11 @@ class Log:
             "question": question,
             **step_field,
             "sent": sent,
+            **({"kept": private_error} if private_error else {}),
+            **({"charge": charge.model_dump()} if charge else {}),
         }
         try:
-            self._append(json.dumps(line | ({"kept": private_error} if private_error else {})) + "\n")
+            self._append(json.dumps(line) + "\n")
         except OSError as error:
             warnings.warn(
                 f"{self.path}: cannot be written: {error.strerror or error}; the answer was not sent; free disk space",
@@ -115,7 +135,8 @@ def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of a party's log as mappings with the keys `at`, `question`, `step` and `sent`.
 
     `sent` maps names to shapes and values. An incomplete last line is omitted, because its answer was not sent. The key
-    `kept` has the reason of a refusal, which was not sent either.
+    `kept` has the reason of a refusal, which was not sent either. The key `charge` has the cost of an answer under
+    differential privacy and the number of clipped differences of each chain. It was not sent, and it is confidential.
 
     Raises:
         UsageError: if there is no log, or a line is damaged.
@@ -124,9 +145,25 @@ def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         raise UsageError(f"{path}: no such log; use the folder of a party")
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if line.endswith(b"\n"):
-                yield _read(path, number, line)
+        yield from read_lines(path, file)
+
+
+def read_lines(path: Path, file: BinaryIO, before: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield the complete lines of an open log from its present position on. The file is left after the last of them.
+
+    Args:
+        path: the log, for messages.
+        file: the open log.
+        before: number of lines before the present position, for messages.
+
+    Raises:
+        DamagedError: if a line is damaged.
+    """
+    number, start = before, file.tell()
+    while (line := file.readline()).endswith(b"\n"):
+        number, start = number + 1, file.tell()
+        yield _read(path, number, line)
+    file.seek(start)
 
 
 def _read(path: Path, number: int, line: bytes) -> dict[str, Any]:
@@ -134,29 +171,3 @@ def _read(path: Path, number: int, line: bytes) -> dict[str, Any]:
         return _Line.model_validate(json.loads(line)).model_dump(exclude_unset=True)
     except (ValueError, RecursionError):
         raise DamagedError(f"{path}: line {number} is damaged; remove it to read the rest") from None
-
-
-def show_log(folder: str | Path) -> str:
-    """Return a table of what a party has sent: for each question the number of answers and their contents.
-
-    The table ends with the last error that prevented an answer.
-
-    Raises:
-        UsageError: if there is no log, or a line of it is damaged.
-    """
-    counts: dict[tuple[str, str, str], list[int]] = {}
-    answers: dict[str, int] = {}
-    error_lines = []
-    for line in read_log(folder):
-        answers[line["question"]] = answers.get(line["question"], 0) + 1
-        if "kept" in line:
-            error_text = " ".join(map(printable, (line["at"], f"{line['question']}:", line["kept"])))
-            error_lines = [f"last error (not sent): {error_text}"]
-        for name, value in line["sent"].items():
-            row = (printable(line["question"]), printable(name), str(value["shape"]))
-            totals = counts.setdefault(row, [0, 0])
-            totals[0] += 1
-            totals[1] += int(np.prod(value["shape"], dtype=int))
-    rows = [("question", "sent", "shape", "answers", "numbers or texts")]
-    rows += [(*key, str(num_answers), str(numbers)) for key, (num_answers, numbers) in counts.items()]
-    return "\n".join([*aligned(rows), f"{sum(answers.values())} answers left {folder}", *error_lines])

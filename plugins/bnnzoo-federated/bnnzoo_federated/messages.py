@@ -17,8 +17,10 @@ REFUSED, UNKNOWN = "refused", "unknown"
 """Keys of answers without a result: the reason of a refusal, and an agreement that the party does not know."""
 
 POWERS = 3
-"""Number of sums that a party sends: of d, d^2 and d^3, where d is the change of a row's log-likelihood."""
+"""Number of sums that a party sends: of d, d^2 and d^3, where d is the change of a row's log-likelihood.
 
+Under differential privacy a party sends only the first sum.
+"""
 
 FINGERPRINT_LENGTH = 64
 """Hexadecimal digits of a SHA-256 digest."""
@@ -31,6 +33,10 @@ class Terms(NamedTuple):
     batch_size: int
     sampling: str
     noise_sd: float
+    epsilon: float | None
+    """Limit of the party's differential privacy; None, like `delta` and `clip`, if it promises none."""
+    delta: float | None
+    clip: float | None
     fingerprint: str
     """Digest of the rows, keyed by the party's secret. Without the secret it reveals nothing about the rows."""
 
@@ -38,6 +44,16 @@ class Terms(NamedTuple):
     def from_message(cls, words: Words) -> Terms:
         """Return the terms in an offer."""
         return cls(*(words[name] for name in cls._fields))
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the party promises differential privacy."""
+        return self.epsilon is not None
+
+    @property
+    def powers(self) -> int:
+        """Number of sums that the party sends for each chain."""
+        return 1 if self.is_private else POWERS
 
 
 class Agreement(NamedTuple):
@@ -51,8 +67,12 @@ class Agreement(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Digest that identifies the agreement in requests."""
-        return hashlib.sha256(json.dumps(self._asdict(), sort_keys=True).encode()).hexdigest()[:16]
+        """Digest that identifies the agreement in requests.
+
+        It has full length, because the noise of an answer depends on the agreement only through it. Whoever could make
+        two agreements with the same digest could get two sums with the same noise.
+        """
+        return hashlib.sha256(json.dumps(self._asdict(), sort_keys=True).encode()).hexdigest()
 
 
 def printable(text: object) -> str:
@@ -94,9 +114,13 @@ class Request(NamedTuple):
         first, second = (int(word) for word in words["key"])
         return cls(str(words["agreement"]), int(words["step"]), (first, second), here, there)
 
-    def digest(self, secret: bytes) -> tuple[int, int]:
-        """Return a key of 64 bits, different for every request, that cannot be computed without the secret."""
+    def to_bytes(self) -> bytes:
+        """Return the complete request as bytes. Different requests have different bytes."""
         words = self.words()
         text = json.dumps([words[name] for name in ("agreement", "step", "key", "chains")]).encode()
-        digest = hashlib.sha256(secret + text + words["here"] + words["there"]).digest()
+        return text + words["here"] + words["there"]
+
+    def digest(self, secret: bytes) -> tuple[int, int]:
+        """Return a key of 64 bits, different for every request, that cannot be computed without the secret."""
+        digest = hashlib.sha256(secret + self.to_bytes()).digest()
         return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:8], "little")

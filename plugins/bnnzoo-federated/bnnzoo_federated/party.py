@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import secrets
@@ -16,13 +17,16 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bnnzoo.assembly import Problem
-from bnnzoo.data import Dataset, load
+from bnnzoo.data import Dataset, load, load_like
 from bnnzoo.errors import UsageError
 from bnnzoo.files.atomic import replacing
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.backend import arithmetic
+from bnnzoo_federated.account import check_folder
 from bnnzoo_federated.log import Log
 from bnnzoo_federated.messages import REFUSED, UNKNOWN, Agreement, Request, Terms, Words, printable
+from bnnzoo_federated.privacy import Privacy
+from bnnzoo_federated.private import PrivateAnswers, Reply, SpentError, restore_posterior
 from bnnzoo_federated.scaling import moments
 from bnnzoo_federated.strata import power_sums
 
@@ -34,12 +38,16 @@ class _Refusal(UsageError):
 
 
 class Party:
-    """A holder of rows. It answers three questions about them, each with a fixed set of numbers, and logs every answer.
+    """A holder of rows. It answers four questions about them, each with a fixed set of numbers, and logs every answer.
 
     The question `offer` returns the number of rows, their columns, sums and sums of squares of the columns, and the
     party's terms. `agree` receives the model and the scaling. `sums` draws a new batch and returns, for two positions
     of each chain, the sums of d, d^2 and d^3, where d_i is the difference of row i's log-likelihood between the two
     positions. The party, not the request, chooses the batch size and the added noise.
+
+    With `privacy`, the answers are differentially private. The sums and the columns of an offer are those of public
+    rows. `sums` then uses all rows and returns the sum of the clipped d with noise, and `clipped` returns the fraction
+    of clipped d with noise. The party answers only as often as its limits allow.
     """
 
     def __init__(
@@ -47,9 +55,11 @@ class Party:
         data: Any,
         folder: str | Path,
         *,
-        batch_size: int,
+        batch_size: int | None = None,
         sampling: Literal["replacement", "disjoint"] = "replacement",
         noise_sd: float = 0.0,
+        privacy: Privacy | None = None,
+        public: Any = None,
         target: Sequence[str] = (),
         task: str | None = None,
         secret: bytes | None = None,
@@ -59,34 +69,57 @@ class Party:
         Args:
             data: arrays `(x, y)`, a data frame, or a value of `--data`; all rows are training rows.
             folder: folder of the log and of the secret that determines batches and noise, kept for restarts.
-            batch_size: rows per step, K.
+            batch_size: rows per step, K; all rows with `privacy`.
             sampling: `replacement`, or `disjoint` to use no row twice in a step.
             noise_sd: standard deviation of normal noise added to the sum of d, in units of the log-likelihood.
+            privacy: the limits of differential privacy; None for none.
+            public: rows with the same columns that are not confidential, in any of the forms of `data`. With `privacy`
+                they determine the columns, the classes and the scaling. Two rows with the limits of each column do.
             target: as in `bnnzoo sample`.
             task: as in `bnnzoo sample`.
             secret: 32 bytes that replace the folder's secret.
 
         Raises:
-            UsageError: if the rows cannot be used, the batch size is not possible, or the secret is invalid.
+            UsageError: if the rows cannot be used, the batch size is not possible, the secret is invalid, or an option
+                conflicts with `privacy`.
         """
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._rows = load(data, target=target, task=task)
-        count = self._rows.num_data
-        if not batch_size >= 2 or (sampling == "disjoint" and batch_size > count):
-            limits = f"between 2 and {count}, the number of rows" if sampling == "disjoint" else ">= 2"
-            raise UsageError(f"{self.folder}: batch_size: must be {limits} (got {batch_size})")
-        if not (np.isfinite(noise_sd) and noise_sd >= 0):
-            raise UsageError(f"{self.folder}: noise_sd: must be >= 0 (got {noise_sd})")
+        check_folder(self.folder, is_private=privacy is not None)
+        if privacy is None:
+            if public is not None:
+                raise UsageError(f"{self.folder}: [[public]]: requires [[epsilon]], [[delta]] and [[clip]]; add them")
+            public_rows = self._rows = load(data, target=target, task=task)
+            batch_size = _checked_size(self.folder, batch_size, sampling, self._rows.num_data)
+            if not (np.isfinite(noise_sd) and noise_sd >= 0):
+                raise UsageError(f"{self.folder}: noise_sd: must be >= 0 (got {noise_sd})")
+        else:
+            public_rows, self._rows = _private_rows(self.folder, data, public, batch_size, target, task)
+            privacy.check(str(self.folder), noise_sd)
+            batch_size, sampling = self._rows.num_data, "disjoint"
         self._secret = _load_secret(self.folder / _SECRET) if secret is None else secret
         if len(self._secret) != _SECRET_BYTES:
             raise UsageError(
                 f"{self.folder / _SECRET if secret is None else 'secret'}: must have {_SECRET_BYTES} bytes "
                 f"(got {len(self._secret)}); restore it, or remove it to create a new one, which ends current runs"
             )
-        self._terms = Terms(count, int(batch_size), sampling, float(noise_sd), _fingerprint(self._rows, self._secret))
+        epsilon, delta, clip = (None, None, None) if privacy is None else map(float, privacy)
+        fingerprint = _fingerprint(self._rows, self._secret)
+        self._terms = Terms(
+            self._rows.num_data, int(batch_size), sampling, float(noise_sd), epsilon, delta, clip, fingerprint
+        )
+        self._moments = moments(public_rows, self._rows.num_data)
         self._log = Log(self.folder)
         self._agreed: dict[str, AbstractPosterior] = {}
+        self._private = None if privacy is None else PrivateAnswers(self.folder, self._terms, privacy, self._secret)
+
+    @property
+    def releases_left(self) -> int | None:
+        """Number of answers, one per chain and step, that the limits still allow; None without differential privacy."""
+        if self._private is None:
+            return None
+        with self._private.account.exclusive():  # reads the answers of the last request and of other processes
+            return self._private.account.left
 
     def answer(self, question: str, words: Words) -> Words:
         """Return the answer to a coordinator's question. The answer is logged before it is returned.
@@ -94,34 +127,33 @@ class Party:
         Raises:
             OSError: if the log cannot be written; no answer is then returned.
         """
-        answers = {"offer": self._offer, "agree": self._agree, "sums": self._sums}
-        private_error = ""
+        with self._private.account.exclusive() if self._private else contextlib.nullcontext():
+            reply = self._reply(question, words)
+            self._log.add(
+                printable(question),
+                reply.answer,
+                step=words.get("step") if isinstance(words, dict) else None,
+                private_error=reply.private_error,
+                charge=reply.charge,
+            )
+        return reply.answer
+
+    def _reply(self, question: str, words: Words) -> Reply:
+        answers = {"offer": self._offer, "agree": self._agree, "sums": self._sums, "clipped": self._clipped}
         try:
-            answer = answers[question](words)
+            return answers[question](words)
         except _Refusal as error:
-            answer = {REFUSED: f"{question}: {error}"}
+            return Reply({REFUSED: f"{question}: {error}"})
         # No message may end the process. The text of an error may contain a row, so it is only logged here.
         except Exception as error:
-            private_error = f"{type(error).__name__}: {error}"
-            answer = {REFUSED: f"{printable(question)}: {type(error).__name__}; the reason is in the party's log"}
-        self._log.add(
-            printable(question),
-            answer,
-            step=words.get("step") if isinstance(words, dict) else None,
-            private_error=private_error,
-        )
-        return answer
+            text = f"{printable(question)}: {type(error).__name__}; the reason is in the party's log"
+            return Reply({REFUSED: text}, private_error=f"{type(error).__name__}: {error}")
 
-    def _offer(self, words: Words) -> Words:
+    def _offer(self, words: Words) -> Reply:
         del words
-        rows = self._rows
-        return {
-            **self._terms._asdict(),
-            "signature": rows.signature.to_json(),
-            **moments(rows),
-        }
+        return Reply({**self._terms._asdict(), "signature": self._rows.signature.to_json(), **self._moments})
 
-    def _agree(self, words: Words) -> Words:
+    def _agree(self, words: Words) -> Reply:
         agreement = Agreement(**words)
         if agreement.signature != self._rows.signature.to_json():
             raise _Refusal("the columns of the run differ from the columns of this party")
@@ -131,29 +163,49 @@ class Party:
                 f"{', '.join(changed_terms)}: changed since the offer; start the party with the offered "
                 "options, or start the run again"
             )
+        attributes = {"recipe": agreement.recipe, "signature": agreement.signature}
         scaling = {name: np.asarray(values, np.float32) for name, values in agreement.scaling.items()}
-        problem = Problem.restored(
-            {"recipe": agreement.recipe, "signature": agreement.signature},
-            {**scaling, "x": self._rows.x},
-            {"y": self._rows.y},
-        )
-        self._agreed[agreement.name] = problem.posterior
-        return {"agreed": agreement.name}
+        answer: Words = {"agreed": agreement.name}
+        error_text = ""
+        if self._private is None:
+            observed = {"y": self._rows.y}
+            posterior = Problem.restored(attributes, {**scaling, "x": self._rows.x}, observed).posterior
+        else:
+            posterior, error_text = restore_posterior(attributes, scaling, self._rows)
+            answer["releases"] = self._private.account.available(agreement.name)
+        self._agreed[agreement.name] = posterior
+        return Reply(answer, private_error=error_text)
 
-    def _sums(self, words: Words) -> Words:
+    def _sums(self, words: Words) -> Reply:
         request, terms = Request.from_message(words), self._terms
         posterior = self._agreed.get(request.agreement)
         if posterior is None:
-            return {UNKNOWN: request.agreement}
+            return Reply({UNKNOWN: request.agreement})
         if request.here.shape[1] != posterior.layout.dim:
             raise _Refusal(f"positions must have {posterior.layout.dim} numbers (got {request.here.shape[1]})")
+        if self._private is not None:
+            try:
+                return self._private.sums(posterior, request)
+            except SpentError:
+                raise _Refusal(
+                    f"the limits of differential privacy, epsilon {terms.epsilon:g} and delta {terms.delta:g}, are "
+                    f"reached; {self._private.account.left} releases are left and {len(request.here)} are needed"
+                ) from None
         key = jnp.asarray(request.digest(self._secret), jnp.uint32)
         with arithmetic("float32"):
             d, noise = _differences(
                 posterior, request.here, request.there, key, terms.batch_size, terms.sampling == "disjoint"
             )
         sums = power_sums(np.asarray(d), terms.noise_sd * np.asarray(noise, np.float64))
-        return {"used": terms.batch_size, "sums": sums.tolist()}
+        return Reply({"used": terms.batch_size, "sums": sums.tolist()})
+
+    def _clipped(self, words: Words) -> Reply:
+        agreement, first_step = str(words["agreement"]), int(words["first"])
+        if self._private is None:
+            raise _Refusal("this party clips nothing")
+        if agreement not in self._agreed:
+            return Reply({UNKNOWN: agreement})
+        return self._private.clipped(agreement, first_step)
 
 
 @eqx.filter_jit
@@ -175,6 +227,44 @@ def _differences(
         return d, jax.random.normal(key_noise)
 
     return jax.vmap(chain_differences)(jnp.arange(len(here), dtype=jnp.uint32), jnp.asarray(here), jnp.asarray(there))
+
+
+def _checked_size(folder: Path, batch_size: int | None, sampling: str, num_rows: int) -> int:
+    """Return the batch size of a party without differential privacy.
+
+    Raises:
+        UsageError: if it is missing or not possible.
+    """
+    if batch_size is None:
+        raise UsageError(f"{folder}: [[batch_size]]: missing; add it, or use differential privacy ([[epsilon]])")
+    if not batch_size >= 2 or (sampling == "disjoint" and batch_size > num_rows):
+        limits = f"between 2 and {num_rows}, the number of rows" if sampling == "disjoint" else ">= 2"
+        raise UsageError(f"{folder}: batch_size: must be {limits} (got {batch_size})")
+    return batch_size
+
+
+def _private_rows(
+    folder: Path, data: Any, public: Any, batch_size: int | None, target: Sequence[str], task: str | None
+) -> tuple[Dataset, Dataset]:
+    """Return the public rows and the party's rows, which have the columns and classes of the public rows.
+
+    Raises:
+        UsageError: if an option is missing or conflicts with differential privacy, or if the rows cannot be used.
+    """
+    if batch_size is not None:
+        raise UsageError(
+            f"{folder}: [[batch_size]]: conflicts with differential privacy, which uses all rows; remove it"
+        )
+    if public is None:
+        raise UsageError(
+            f"{folder}: [[public]]: missing; give a table with the same columns that is not confidential, for "
+            "example two rows with the limits of each column"
+        )
+    public_rows = load(public, target=target, task=task)
+    rows = load_like(data, public_rows.signature)
+    if rows.num_data < 2:
+        raise UsageError(f"{folder}: data: must have at least 2 rows (got {rows.num_data})")
+    return public_rows, rows
 
 
 def _fingerprint(rows: Dataset, secret: bytes) -> str:

@@ -25,6 +25,8 @@ from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.store.schema import row_dims, train_groups
 from bnnzoo_federated import guard
 from bnnzoo_federated.chains import Chains, Stats
+from bnnzoo_federated.messages import Agreement
+from bnnzoo_federated.privacy import NEIGHBOURS, clipped_sd
 from bnnzoo_federated.scaling import empty_dataset
 from bnnzoo_federated.strata import Stratum
 
@@ -38,8 +40,9 @@ class Recording:
     As a context manager it also writes the draws so far if an error ends the run.
     """
 
-    def __init__(self, problem: Problem, strata: Mapping[str, Stratum], out: Path, *, force: bool):
-        self._problem, self._strata, self._chains = problem, strata, None
+    def __init__(self, problem: Problem, agreements: Mapping[str, Agreement], out: Path, *, force: bool):
+        self._problem, self._chains = problem, None
+        self._terms = {name: agreement.terms for name, agreement in agreements.items()}
         self._draws: list[np.ndarray] = []
         self._stats: list[Stats] = []
         self._totals: chain_findings.Totals = {}
@@ -53,7 +56,7 @@ class Recording:
         problem, recipe = self._problem, self._problem.recipe
         description = problem.require_description()
         placement = place_chains("vectorized", recipe.chains)
-        rows = sum(stratum.rows for stratum in self._strata.values())
+        rows = sum(terms.rows for terms in self._terms.values())
         attributes = provenance.attributes(problem, placement) | {
             "recipe": to_yaml(problem.resolved_recipe()),
             "model": recipe.model.name,
@@ -63,7 +66,7 @@ class Recording:
             "rows": rows,
             "signature": description.signature.to_json(),
             "statistics": json.dumps(statistics.attributes(problem.sampler)),
-            "federated": json.dumps({name: stratum._asdict() for name, stratum in self._strata.items()}),
+            "federated": self._parties({}),
         }
         no_data = empty_dataset(description.signature)
         groups = train_groups(no_data, problem.test, description.scaler, {})
@@ -83,20 +86,24 @@ class Recording:
         if len(self._draws) >= _DRAWS or time.perf_counter() - self._written > _SECONDS:
             self._write()
 
-    def finish(self, repeated_questions: Mapping[str, int]) -> None:
+    def finish(self, repeated_questions: Mapping[str, int], clipped_fractions: Mapping[str, float]) -> None:
         """Check the complete draws, and write the file.
 
         Args:
             repeated_questions: number of repeated questions to each party.
+            clipped_fractions: fraction of clipped differences of each private party, with its noise.
         """
+        clipped = {
+            name: guard.Clipped(fraction, clipped_sd(self._terms[name])) for name, fraction in clipped_fractions.items()
+        }
         self._write()
         assert self._chains is not None
         means = {name: np.array(sums) / self._done for name, sums in self._totals.items()}
-        problems = guard.findings(means, self._chains.added_noise_variance)
+        problems = guard.findings(means, self._chains.added_noise_variance, clipped)
         regime = sentence(problems[0]) if problems else ""
         recipe = self._problem.recipe
         step_size = [float(str(np.asarray(self._chains.step_size)))] * recipe.chains
-        rows_per_step = 2.0 * sum(stratum.used for stratum in self._strata.values())
+        rows_per_step = 2.0 * sum(terms.batch_size for terms in self._terms.values())
         steps = recipe.warmup + recipe.draws * recipe.thin
         self._writer.update(
             {
@@ -105,6 +112,7 @@ class Recording:
                 "findings": to_json(problems),
                 "tuned": json.dumps({"step_size": step_size} if recipe.warmup else {}),
                 "target_evaluations": rows_per_step * steps * recipe.chains,
+                "federated": self._parties(clipped),
                 "asked_again": json.dumps(dict(repeated_questions)),
                 **self._counts(),
             }
@@ -142,6 +150,17 @@ class Recording:
         if len(values) == 1 or rule == "last":
             return values[-1]
         return np.stack(values).mean(0, dtype=np.float64).astype(np.float32)
+
+    def _parties(self, clipped: Mapping[str, guard.Clipped]) -> str:
+        """Return the sampling of each party and, if it is private, its promise and its clipped differences, as JSON."""
+        parties = {name: Stratum.of(terms)._asdict() for name, terms in self._terms.items()}
+        for name, terms in self._terms.items():
+            if terms.is_private:
+                limits = {"epsilon": terms.epsilon, "delta": terms.delta, "clip": terms.clip, "neighbours": NEIGHBOURS}
+                parties[name] |= limits
+        for name, (fraction, sd) in clipped.items():
+            parties[name] |= {"clipped": None if np.isnan(fraction) else fraction, "clipped_sd": sd}
+        return json.dumps(parties)
 
     def _counts(self) -> dict[str, Any]:
         return {"draws_done": self._done, **{f"seconds_{name}": value for name, value in self._seconds.items()}}

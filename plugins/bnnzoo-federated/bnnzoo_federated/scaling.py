@@ -12,12 +12,20 @@ from bnnzoo.data import Dataset, Scaler, Signature
 _POWERS = {"sum": 1, "square": 2}
 
 
-def moments(rows: Dataset) -> dict[str, Any]:
-    """Return sums and sums of squares of each input column and numeric target; all pixels are one column."""
+def moments(rows: Dataset, count: int | None = None) -> dict[str, Any]:
+    """Return sums and sums of squares of each input column and numeric target; all pixels are one column.
+
+    Args:
+        rows: the rows.
+        count: number of rows that the sums stand for: the sums are those of the rows, times `count` and divided by
+            their number. A private party gives the sums of public rows as if there were as many as its own. By default
+            it is the number of the rows.
+    """
+    factor = 1.0 if count is None else count / rows.num_data
     inputs = rows.x if rows.x.ndim == 2 else rows.x.reshape(-1)
     columns = {"x": inputs} | ({"y": rows.y} if rows.task != "classification" else {})
     return {
-        f"{name}_{power_name}": np.sum(values.astype(np.float64) ** power, 0).tolist()
+        f"{name}_{power_name}": (np.sum(values.astype(np.float64) ** power, 0) * factor).tolist()
         for name, values in columns.items()
         for power_name, power in _POWERS.items()
     }

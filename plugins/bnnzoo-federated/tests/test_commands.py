@@ -31,7 +31,46 @@ def test_party_command_passes_its_options_to_the_party(monkeypatch, tmp_path):
     )
     assert call("party", "serve", tmp_path, *arguments.split(), "--listen", "tls://h:1", "--tls-cert", "c") == 0
     named = {"batch_size": 50, "sampling": "disjoint", "noise_sd": 0.5, "target": ["u", "v"], "task": "regression"}
+    named |= {"privacy": None, "public": None}
     assert calls == [(("a.csv", tmp_path), named), ("tls://h:1", ((None, Path("c"), None), True))]
+
+
+def _limits(folder: Path) -> None:
+    """Write the two tables that the pages name."""
+    rows = np.random.default_rng(1).uniform(-1, 1, (60, 2))
+    for name, table in (("a.csv", rows), ("limits.csv", np.array([[-1.0, -1.0], [1.0, 1.0]]))):
+        np.savetxt(folder / name, table, delimiter=",", header="x,y", comments="")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/federated.md"])
+def test_the_commands_of_a_private_party_on_the_pages_work(page, tmp_path, monkeypatch, capsys):
+    text = (Path(__file__).parents[1] / page).read_text(encoding="utf-8")
+    (line,) = [
+        line.strip() for line in text.splitlines() if line.startswith("    bnnzoo party serve") and "eps" in line
+    ]
+    _limits(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    parties = []
+    monkeypatch.setattr("bnnzoo_federated.serve", lambda party, at, **_: parties.append(party))
+    assert call(*line.split()[1:]) == 0
+    assert parties[0].releases_left == 2138
+    expected = "a: epsilon 4 and delta 1e-05 allow 2138 releases, one per step and chain; 2138 are left\n"
+    assert capsys.readouterr().err == expected
+    assert call("party", "log", "a") == 0
+    assert "0 releases spent epsilon 0 of 4" in capsys.readouterr().out
+
+
+def test_limits_of_privacy_require_each_other(tmp_path, capsys, monkeypatch):
+    _limits(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert call("party", "serve", "a", "--data", "a.csv", "--epsilon", "4") == 2
+    assert capsys.readouterr().err == "bnnzoo: --epsilon, --delta, --clip: require each other; give all three\n"
+    limits = ("--epsilon", "4", "--delta", "1e-5", "--clip", "0.02")
+    assert call("party", "serve", "a", "--data", "a.csv", "--public", "limits.csv", *limits) == 2
+    expected = (
+        "bnnzoo: a: --noise-sd: must be > 0 for differential privacy (got 0.0); use 2 / sqrt(number of parties)\n"
+    )
+    assert capsys.readouterr().err == expected
 
 
 def test_help_shows_party_and_imports_neither_jax_nor_dask():

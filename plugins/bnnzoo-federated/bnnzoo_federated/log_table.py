@@ -1,0 +1,39 @@
+"""A table of what a party has sent, from its log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from bnnzoo.testing.table import aligned
+from bnnzoo_federated.account import spending
+from bnnzoo_federated.log import read_log
+from bnnzoo_federated.messages import printable
+
+
+def show_log(folder: str | Path) -> str:
+    """Return a table of what a party has sent: for each question the number of answers and their contents.
+
+    The table ends with the spent privacy of a private party, and with the last error that was not sent.
+
+    Raises:
+        UsageError: if there is no log, or a line of it is damaged.
+    """
+    counts: dict[tuple[str, str, str], list[int]] = {}
+    answers: dict[str, int] = {}
+    error_lines = []
+    for line in read_log(folder):
+        answers[line["question"]] = answers.get(line["question"], 0) + 1
+        if "kept" in line:
+            error_text = " ".join(map(printable, (line["at"], f"{line['question']}:", line["kept"])))
+            error_lines = [f"last error (not sent): {error_text}"]
+        for name, value in line["sent"].items():
+            row = (printable(line["question"]), printable(name), str(value["shape"]))
+            totals = counts.setdefault(row, [0, 0])
+            totals[0] += 1
+            totals[1] += int(np.prod(value["shape"], dtype=int))
+    rows = [("question", "sent", "shape", "answers", "numbers or texts")]
+    rows += [(*key, str(num_answers), str(numbers)) for key, (num_answers, numbers) in counts.items()]
+    count = f"{sum(answers.values())} answers left {folder}"
+    return "\n".join([*aligned(rows), count, *spending(folder), *error_lines])
