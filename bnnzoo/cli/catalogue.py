@@ -105,7 +105,7 @@ def _describe_reference(entry: registry.Registered) -> None:
     """Print the origin and the diagnostics of a reference from the attributes of its file."""
     from bnnzoo.store import open_tree
 
-    attributes = open_tree(file_of(entry)).attrs
+    attributes = {str(key): value for key, value in open_tree(file_of(entry)).attrs.items()}
     echo(f"reference {entry.name}, from {entry.distribution} {entry.version}\n\n{entry.summary}\n")
     prefix = "reference_"
     rows = {key.removeprefix(prefix): value for key, value in attributes.items() if key.startswith(prefix)}

@@ -61,13 +61,12 @@ def run_recipe(name: str, path: Path, budget: str | None = None) -> None:
 def condense(name: str, path: Path) -> None:
     """Write the reference file of a finished run, its checksum, and the numbers of steps of its recipe."""
     run = bnnzoo.open(path)
-    attributes = description(name, run)
-    tree, strides = run.posterior, range(1, run.posterior.sizes.get("draw", 0) or run.predictor.record.shape[1])
+    attributes, tree, count = description(name, run), run.posterior, run.predictor.record.shape[1]
     target = POSTERIORS / f"{name}.nc"
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / target.name
         # The smallest stride whose file is small enough, by bisection: the size falls with the stride.
-        low, high = 1, strides.stop
+        low, high = 1, count
         while low < high:
             middle = (low + high) // 2
             write(draft, tree, attributes, middle)
@@ -92,7 +91,9 @@ def description(name: str, run: bnnzoo.Run) -> dict[str, Any]:
     numbers = rhat.convergence(values.reshape(*values.shape[:2], -1))
     is_converged = numbers["rhat"] <= LARGEST_RHAT and numbers["ess_bulk"] >= SMALLEST_ESS
     chains, draws = record.shape
-    attributes = {key: value for key, value in run.posterior.attrs.items() if not key.startswith("chain_weights")}
+    attributes = {
+        str(key): value for key, value in run.posterior.attrs.items() if not str(key).startswith("chain_weights")
+    }
     return attributes | {
         "reference_name": name,
         "reference_status": "converged" if is_converged else "not converged",
@@ -104,7 +105,6 @@ def description(name: str, run: bnnzoo.Run) -> dict[str, Any]:
         "reference_parameters": parameters(run),
         "reference_seconds": float(sum(float(attributes[f"seconds_{phase}"]) for phase in ("warmup", "sampling"))),
         "reference_date": datetime.now(UTC).date().isoformat(),
-        "device": "cpu",
     }
 
 
