@@ -16,13 +16,12 @@ from scipy import stats
 from bnnzoo.api import entrances
 from bnnzoo.api.references import Reference, find_reference
 from bnnzoo.api.run import Run
-from bnnzoo.errors import NotFoundError, UsageError
+from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.evidence.estimators import BOUND, Evidence
 from bnnzoo.evaluation.formulas.metrics import Estimate, flat
 from bnnzoo.evaluation.predictions import loo, prediction_table
 from bnnzoo.evaluation.scores import evaluate
 from bnnzoo.files.html import rows_table
-from bnnzoo.plugins import registry
 
 _LOWER_IS_BETTER = ("nll_rounded", "nll", "rmse", "rmse_standardised", "crps", "crps_standardised", "brier")
 METRICS = (*_LOWER_IS_BETTER[:-1], "coverage_90", "accuracy", "brier", "ece")
@@ -127,13 +126,12 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     Raises:
         UsageError: if there are fewer than two runs, or if the runs have different training or test rows. With a stored
             reference, if a run has another posterior than the reference.
+        NotFoundError: if the reference is neither a file nor a registered name.
     """
     opened_runs = [entrances.opened(run) for run in runs]
     stored = find_reference(reference)
     if stored is not None:
         return _compare_with_stored(opened_runs, stored)
-    if isinstance(reference, str) and not Path(reference).suffix and not Path(reference).exists():
-        raise NotFoundError(registry.not_found(registry.REFERENCES, reference))
     all_runs = [*opened_runs, *([] if reference is None else [entrances.opened(reference)])]
     if len(all_runs) < 2:
         raise UsageError("compare: expected two or more runs, or one run and a [[reference]] (got one run)")

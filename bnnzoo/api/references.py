@@ -12,7 +12,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.scores import reference_distances
 from bnnzoo.evaluation.scores.reference_distances import ReferenceDistances
 from bnnzoo.plugins import registry
-from bnnzoo.plugins.entry_files import file_of
+from bnnzoo.plugins.entry_files import file_of, is_reference_name
 from bnnzoo.recipe import as_dict, recipe_from
 
 _SAME = (
@@ -72,7 +72,7 @@ class Reference(NamedTuple):
             if expected[key] != got[key]:
                 raise UsageError(
                     f"{name}: its {key} differs from that of the reference {self.name}: expected "
-                    f"{_words(expected[key])}, got {_words(got[key])}; use [[config=reference-{self.name}]]"
+                    f"{_words(expected[key])}, got {_words(got[key])}; use the recipe reference-{self.name}"
                     if key in ("model", "likelihood", "prior")
                     else f"{name}: its {key} is {got[key]}, but that of the reference {self.name} is {expected[key]}"
                 )
@@ -84,15 +84,16 @@ class Reference(NamedTuple):
 
 
 def find_reference(text: Run | str | Path | None) -> Reference | None:
-    """Return the reference with a registered name; None if the text is the path of a file, or is not a name.
+    """Return the reference with a registered name; None if the argument is a run, a path or None.
 
     Raises:
+        NotFoundError: if the text has the form of a name, but no reference has this name.
         UsageError: if the file of the reference is missing.
     """
-    if not isinstance(text, str) or Path(text).exists():
+    if not isinstance(text, str) or not is_reference_name(text):
         return None
-    entry = registry.get(registry.REFERENCES, text)
-    return None if entry is None else Reference(entry.name, entrances.open(file_of(entry)))
+    entry = registry.find(registry.REFERENCES, text)
+    return Reference(entry.name, entrances.open(file_of(entry)))
 
 
 def _settings(attributes: Mapping[str, Any]) -> dict[str, Any]:

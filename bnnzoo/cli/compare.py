@@ -9,14 +9,16 @@ import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import echo, print_json, print_rows, with_error
+from bnnzoo.plugins.entry_files import is_reference_name
 
 
 def _reference(text: str) -> Path | str:
     """Return the path of a run, or the name of a stored reference."""
-    return common.file(text) if Path(text).suffix or Path(text).exists() else text
+    return text if is_reference_name(text) else common.file(text)
 
 
 def _check(context: Any, reference: Any) -> Any:
+    """Check the file of a run. A name is checked later, because the plugins must be loaded for this."""
     return reference if isinstance(reference, str) else common.check_runs(context, reference)
 
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 from bnnzoo.errors import UsageError
 from bnnzoo.plugins import builtin
 from bnnzoo.plugins.discovery import OWN, RECIPES, Registered, singular
+
+
+_NAME = re.compile(r"([\w.-]{1,64}:)?[\w-]{1,64}")
+
+
+def is_reference_name(text: str) -> bool:
+    """Whether a text is meant as the name of a reference: it has the form of a name, and no file has this path."""
+    return bool(_NAME.fullmatch(text)) and not Path(text).exists()
 
 
 def file_of(entry: Registered) -> Path:

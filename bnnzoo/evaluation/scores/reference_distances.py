@@ -78,11 +78,11 @@ def compare(run: Predictor, reference: Predictor) -> ReferenceDistances:
     """Compare the predictions of a run with those of a reference at the reference's inputs.
 
     Raises:
-        UsageError: if the reference has fewer than two chains, or if the likelihood has no distribution function.
+        UsageError: if the reference has an odd number of chains, or if the likelihood has no distribution function.
     """
     num_chains = reference.record.shape[0]
-    if num_chains < 2:
-        raise UsageError(f"{reference.record.name}: a reference requires two or more chains (got {num_chains})")
+    if num_chains % 2:
+        raise UsageError(f"{reference.record.name}: a reference requires an even number of chains (got {num_chains})")
     run = run.thinned(-(-int(np.prod(run.record.shape)) // _MOST_DRAWS))
     x = reference.record.array(schema.CONSTANT_DATA, schema.KEPT_ROWS)
     points = None if reference.classifies else _points(run, reference, x)

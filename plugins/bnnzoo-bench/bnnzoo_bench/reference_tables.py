@@ -34,7 +34,7 @@ _SMALLEST = 1e-6
 
 def is_of_references(lines: Sequence[Line]) -> bool:
     """Whether the results are of references."""
-    return bool(lines) and lines[0]["kind"] == "sampler"
+    return bool(lines) and lines[0].get("kind") == "sampler"
 
 
 def sections(lines: Sequence[Line]) -> list[Part]:

@@ -14,11 +14,11 @@ PROBLEMS = {
     "wine": "quality of red wine, 1399 rows, 11 inputs: one hidden layer",
     "yacht": "resistance of yachts, 108 rows, 6 inputs: one hidden layer",
     "airfoil": "noise of airfoils, 1303 rows, 5 inputs: one hidden layer",
-    "digits-cnn": "1597 images of digits: a small convolutional network",
+    "digits-cnn": "300 images of digits: a small convolutional network",
     "logistic": "logistic regression on breast-cancer, 369 rows, 30 inputs",
     "poisson": "Poisson regression, 300 rows, 3 inputs",
     "last-layer": "the last layer of a classifier: 1e5 rows, 20 fixed features",
-    "rbm1b-j10": "one hidden layer of 10 units on 100 images of digits, like posteriordb's nn_rbm1bJ10",
+    "rbm1b-j10": "one hidden layer of 10 units on 100 images of digits, in the form of posteriordb's nn_rbm1bJ10",
 }
 """Names and summaries. The data set and the recipe of the problem NAME have the name reference-NAME."""
 

@@ -71,14 +71,15 @@ def airfoil() -> Dataset:
 
 
 def digits_cnn() -> Dataset:
-    """Return scikit-learn's 1797 images of digits [8, 8]: 1597 training rows and 200 test rows."""
-    return _of_registered(registered.digits(), "digits-cnn")
+    """Return scikit-learn's images of digits [8, 8]: 300 training rows and 200 test rows."""
+    return _of_registered(registered.digits(), "digits-cnn", train_rows=300)
 
 
 def rbm1b_j10() -> Dataset:
     """Return 100 training rows and 200 test rows of scikit-learn's images of digits, as 64 features."""
     images = registered.digits()
-    rows = replace(images, x=images.x.reshape(len(images.x), -1).astype(np.float32))
+    features = images.x.reshape(len(images.x), -1).astype(np.float32)
+    rows = from_arrays(features, images.y, task="classification", name="reference-rbm1b-j10")
     return _of_registered(rows, "rbm1b-j10", train_rows=100)
 
 
@@ -98,12 +99,12 @@ def poisson() -> Dataset:
 def last_layer() -> Dataset:
     """Return labels with logit phi(x) w: 1e5 training rows and 200 test rows of 20 features phi(x) = tanh(A x + a).
 
-    x ~ N(0, I_5), A ~ N(0, 1/5), a ~ N(0, 1/4), w ~ N(0, 1).
+    x ~ N(0, I_40), A ~ N(0, 1/40), a ~ N(0, 1/4), w ~ N(0, 1).
     """
     rng = np.random.default_rng(18)
     size = 100_000
-    weights, offsets, last = rng.normal(size=(5, 20)) / np.sqrt(5), rng.normal(size=20) / 2, rng.normal(size=20)
-    features = np.tanh(rng.normal(size=(size + TEST_ROWS, 5)) @ weights + offsets)
+    weights, offsets, last = rng.normal(size=(40, 20)) / np.sqrt(40), rng.normal(size=20) / 2, rng.normal(size=20)
+    features = np.tanh(rng.normal(size=(size + TEST_ROWS, 40)) @ weights + offsets)
     y = (rng.uniform(size=len(features)) < 1 / (1 + np.exp(-features @ last))).astype(int)
     return _with_test(features[:size], y[:size], features[size:], y[size:], "last-layer", task="classification")
 
