@@ -10,7 +10,6 @@ from bnnzoo.errors import UsageError
 from bnnzoo.plugins import builtin
 from bnnzoo.plugins.discovery import OWN, RECIPES, Registered, singular
 
-
 _NAME = re.compile(r"([\w.-]{1,64}:)?[\w-]{1,64}")
 
 
