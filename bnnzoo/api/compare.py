@@ -14,6 +14,7 @@ import pandas as pd
 from scipy import stats
 
 from bnnzoo.api import entrances
+from bnnzoo.api.references import Reference, find_reference
 from bnnzoo.api.run import Run
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.evidence.estimators import BOUND, Evidence
@@ -76,6 +77,8 @@ class Comparison(NamedTuple):
 
     compared: list[Compared]
     paired: list[Difference]
+    remarks: tuple[str, ...] = ()
+    """Sentences about the stored reference, if the runs were compared with one."""
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -102,7 +105,8 @@ class Comparison(NamedTuple):
         sentences = [_sentence(first, second, list(differences)) for (first, second), differences in pairs]
         runs_with_evidence = [run for run in self.compared if "log_evidence" in run.numbers]
         sentences += [f"{run.name}: {run.doubt}" for run in self.compared if run.doubt]
-        return sentences + [_bayes_factor(*pair) for pair in itertools.combinations(runs_with_evidence, 2)]
+        factors = [_bayes_factor(*pair) for pair in itertools.combinations(runs_with_evidence, 2)]
+        return [*sentences, *factors, *self.remarks]
 
 
 def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | None = None) -> Comparison:
@@ -115,13 +119,19 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
 
     Args:
         runs: runs or their files.
-        reference: a run that is treated as the truth, such as long Hamiltonian chains. The distances of the other runs
-            to this run are added; see `distances`.
+        reference: a run that is treated as the truth, such as long Hamiltonian chains, or the name of a stored
+            reference. The distances of the other runs to it are added; see `distances` for a run, and
+            docs/evaluation.md for a stored reference. Metrics are then those of the reference's test rows.
 
     Raises:
-        UsageError: if there are fewer than two runs, or if the runs have different training or test rows.
+        UsageError: if there are fewer than two runs, or if the runs have different training or test rows. With a stored
+            reference, if a run has another posterior than the reference.
+        NotFoundError: if the reference is neither a file nor a registered name.
     """
     opened_runs = [entrances.opened(run) for run in runs]
+    stored = find_reference(reference)
+    if stored is not None:
+        return _compare_with_stored(opened_runs, stored)
     all_runs = [*opened_runs, *([] if reference is None else [entrances.opened(reference)])]
     if len(all_runs) < 2:
         raise UsageError("compare: expected two or more runs, or one run and a [[reference]] (got one run)")
@@ -142,16 +152,37 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
             )
     inputs = tests[0][0]
     truth = None if reference is None else prediction_table.table(all_runs[-1].predictor, inputs)
+    numbers = [
+        {} if truth is None else distances(prediction_table.table(run.predictor, inputs), truth) for run in opened_runs
+    ]
+    return _comparison(opened_runs, names, tests[0], numbers)
+
+
+def _compare_with_stored(runs: Sequence[Run], reference: Reference) -> Comparison:
+    """Compare runs with a stored reference, at the inputs of the reference."""
+    names = _names(runs)
+    results = [reference.distances(run, name) for run, name in zip(runs, names, strict=True)]
+    comparison = _comparison(runs, names, reference.run.test_rows(), [result.flat for result in results])
+    return comparison._replace(remarks=reference.remarks(results[0]))
+
+
+def _comparison(
+    opened_runs: Sequence[Run],
+    names: Sequence[str],
+    test_rows: tuple[np.ndarray, np.ndarray],
+    distances_by_run: Sequence[dict[str, float]],
+) -> Comparison:
+    """Return metrics at the test rows, the distances, evidence and costs of each run, and all paired differences."""
     known_evidence, compared = _evidence(opened_runs), []
     loo_by_run = [loo.estimates(run.predictor) for run in opened_runs] if known_evidence else []
-    scores = _comparable_metrics([evaluate.of_rows(run.predictor, *tests[0]).estimates for run in opened_runs])
+    scores = _comparable_metrics([evaluate.of_rows(run.predictor, *test_rows).estimates for run in opened_runs])
     for i, (name, run) in enumerate(zip(names, opened_runs, strict=False)):
         estimates = {metric: scores[i][metric] for metric in METRICS if metric in scores[i]}
         if "rmse" in estimates:  # with a single target, the two metrics are proportional
             estimates.pop("rmse_standardised", None)
         if "nll_rounded" not in scores[i] and loo_by_run and all("loo_nll" in loo_scores for loo_scores in loo_by_run):
             estimates["loo_nll"] = loo_by_run[i]["loo_nll"]
-        numbers = {} if truth is None else distances(prediction_table.table(run.predictor, inputs), truth)
+        numbers = dict(distances_by_run[i])
         if known_evidence:
             run_evidence = known_evidence[i]
             numbers |= {"log_evidence": run_evidence.log_evidence, "log_evidence_se": run_evidence.se}

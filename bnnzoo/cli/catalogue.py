@@ -11,10 +11,11 @@ from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import echo, print_json, print_table
 from bnnzoo.errors import GateError, NotFoundError, UsageError
 from bnnzoo.plugins import registry
+from bnnzoo.plugins.entry_files import file_of
 from bnnzoo.recipe import Field, broken_recipes, fields_of, shipped, shipped_names
 from bnnzoo.suggestions import near_names
 
-_KINDS = (*registry.KINDS, registry.OBSERVERS)
+_KINDS = (*registry.KINDS, registry.OBSERVERS, registry.REFERENCES)
 """Kinds whose entries `list` prints; recipes are so many that they are only counted."""
 
 
@@ -32,9 +33,9 @@ def list_(
     no_plugins: common.NoPlugins = False,
     debug: common.Debug = False,
 ) -> None:
-    """List all models, samplers, data sets, likelihoods, priors, observers and recipes, without importing them.
+    """List all models, samplers, data sets, likelihoods, priors, observers, references and recipes.
 
-    Without KIND, the number of recipes is shown instead of their names. --json lists all names.
+    Nothing is imported. Without KIND, the number of recipes is shown instead of their names. --json lists all names.
 
     \b
     Examples:
@@ -49,7 +50,7 @@ def list_(
     elif kind is not None:
         _print_rows(_rows(kinds[0]))
     else:
-        for kind_name in _KINDS:
+        for kind_name in (kind_name for kind_name in _KINDS if registry.entries(kind_name)):
             echo(f"{kind_name}:")
             _print_rows(_rows(kind_name), indent="  ")
             echo("")
@@ -60,12 +61,15 @@ def list_(
 
 def info(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="model, sampler, dataset, likelihood, prior, observer or config")
+        str,
+        typer.Argument(
+            metavar="KIND", help="model, sampler, dataset, likelihood, prior, observer, reference or config"
+        ),
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="see bnnzoo list")],
     debug: common.Debug = False,
 ) -> None:
-    """Describe one part, data set, observer or recipe of the zoo, with its options.
+    """Describe one part, data set, observer, reference or recipe of the zoo, with its options.
 
     \b
     Examples:
@@ -86,12 +90,32 @@ def describe(kind: str, name: str) -> None:
         echo(path.read_text(encoding="utf-8"), nl=False)
         return
     entry = registry.find(kind, name)
+    if kind == registry.REFERENCES:
+        _describe_reference(entry)
+        return
     part = registry.load(kind, name)
     exactness = f" ({entry.exactness})" if entry.exactness else ""
     echo(f"{registry.singular(kind)} {entry.name}{exactness}, from {entry.distribution} {entry.version}\n")
     echo(inspect.getdoc(part) or entry.summary)
     if isinstance(part, type) and kind != registry.OBSERVERS:  # the text after the colon sets up an observer
         _print_fields(registry.singular(kind), part)
+
+
+def _describe_reference(entry: registry.Registered) -> None:
+    """Print the origin and the diagnostics of a reference from the attributes of its file."""
+    from bnnzoo.store import open_tree
+
+    attributes = {str(key): value for key, value in open_tree(file_of(entry)).attrs.items()}
+    echo(f"reference {entry.name}, from {entry.distribution} {entry.version}\n\n{entry.summary}\n")
+    prefix = "reference_"
+    rows = {key.removeprefix(prefix): value for key, value in attributes.items() if key.startswith(prefix)}
+    rows |= {key: attributes[key] for key in ("rows", "draws_done", "versions")}
+    print_table(("property", "value"), [[key, _short(value)] for key, value in rows.items() if key != "name"])
+    echo(f"\nrecipe:\n{attributes['recipe']}", nl=False)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def show_by_name(name: str) -> None:

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import echo, print_json, print_rows, with_error
+from bnnzoo.plugins.entry_files import is_reference_name
+
+
+def _reference(text: str) -> Path | str:
+    """Return the path of a run, or the name of a stored reference."""
+    return text if is_reference_name(text) else common.file(text)
+
+
+def _check(context: Any, reference: Any) -> Any:
+    """Check the file of a run. A name is checked later, because the plugins must be loaded for this."""
+    return reference if isinstance(reference, str) else common.check_runs(context, reference)
 
 
 def compare(
     runs: Annotated[list[Path], common.runs("two or more runs")],
     reference: Annotated[
-        Path | None,
+        Any,
         common.value(
-            "--reference", "RUN", "a run that is treated as the truth", parser=common.file, callback=common.check_runs
+            "--reference",
+            "RUN|NAME",
+            "what is treated as the truth: a run, or a name of bnnzoo list references",
+            parser=_reference,
+            callback=_check,
         ),
     ] = None,
     json: common.Json = False,
@@ -28,6 +43,7 @@ def compare(
     Examples:
       bnnzoo compare penalty.nc nuts.nc
       bnnzoo compare penalty.nc sgld.nc --reference nuts.nc --json
+      bnnzoo compare run.nc --reference boston
     """
     del debug
     from bnnzoo.api.compare import compare as compare_runs
@@ -55,6 +71,7 @@ def compare(
                 for d in comparison.paired
             ]
         )
+    if comparison.paired or comparison.remarks:
         echo("")
         for sentence in comparison.words:
             echo(sentence)

@@ -13,12 +13,19 @@ BNNZOO_API = API_VERSION
 _PACKAGE = Path(__file__).parent.parent
 RECIPES = next((f for f in (_PACKAGE / "_zoo_configs", _PACKAGE.parent / "zoo_configs") if f.is_dir()), _PACKAGE)
 
+_REFERENCES = (
+    *("known-network", "mdn-sine", "boston", "energy", "wine", "yacht", "airfoil", "digits-cnn", "logistic", "poisson"),
+    *("last-layer", "rbm1b-j10"),
+)
+
 ELSEWHERE: dict[str, dict[str, str]] = {
     "samplers": {
         **dict.fromkeys(("adjusted-mclmc", "blackjax-nuts", "blackjax-hmc", "barker"), "bnnzoo-blackjax"),
         **dict.fromkeys(("austerity", "confidence", "minibatch-barker"), "bnnzoo-minibatch-tests"),
     },
     "commands": {"bench": "bnnzoo-bench", "distill": "bnnzoo-distill", "party": "bnnzoo-federated"},
+    "references": dict.fromkeys(_REFERENCES, "bnnzoo-references"),
+    **{kind: {f"reference-{name}": "bnnzoo-references" for name in _REFERENCES} for kind in ("datasets", "configs")},
 }
 """Names of parts and commands in other packages. An error message names the package to install."""
 

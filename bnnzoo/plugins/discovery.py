@@ -36,13 +36,19 @@ COMMANDS = "commands"
 """The kind of commands of the command line. They are not parts of a recipe."""
 OBSERVERS = "observers"
 """The kind of observers, which log runs. They are not parts of a recipe."""
+REFERENCES = "references"
+"""The kind of reference posteriors. Their entries are run files that are read and not imported."""
 EXACTNESS = ("exact", "noise-corrected", "biased", "approximate")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _RECIPE_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
-_RECIPE_TARGET = re.compile(r"[^\W\d]\w*:([\w-]+/)*[\w.-]+\.yaml")
-_HOOKS = {f"bnnzoo_{kind}": kind for kind in (*KINDS, COMMANDS, OBSERVERS)} | {"bnnzoo_recipes": RECIPES}
+_FILE_TARGETS = {
+    kind: re.compile(rf"[^\W\d]\w*:([\w-]+/)*[\w.-]+\.{suffix}")
+    for kind, suffix in ((RECIPES, "yaml"), (REFERENCES, "nc"))
+}
+_FORMS = {RECIPES: "package:folder/file.yaml", REFERENCES: "package:folder/file.nc"}
+_HOOKS = {f"bnnzoo_{kind}": kind for kind in (*KINDS, COMMANDS, OBSERVERS, REFERENCES)} | {"bnnzoo_recipes": RECIPES}
 _Point = Any
 """The type of an entry point: of importlib.metadata, or of its backport, which packages such as Dask install."""
 
@@ -302,8 +308,8 @@ def _check_entries(kind: str, hook: str, entries: Any) -> Iterable[Entry]:
             )
         if name in names:
             raise PluginError(f"{hook}: the name {entry.name!r} is used twice")
-        if not (_RECIPE_TARGET if kind == RECIPES else _TARGET).fullmatch(entry.target):
-            expected_form = "package:folder/file.yaml" if kind == RECIPES else "package.module:Attribute"
+        if not _FILE_TARGETS.get(kind, _TARGET).fullmatch(entry.target):
+            expected_form = _FORMS.get(kind, "package.module:Attribute")
             raise PluginError(f"{hook}: {name}: invalid target {entry.target!r}; write {expected_form!r}")
         allowed = EXACTNESS if kind == "samplers" else ("",)
         if entry.exactness not in allowed:

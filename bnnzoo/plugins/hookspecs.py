@@ -1,4 +1,4 @@
-"""The eight hooks of a plugin. Each hook returns a list of `Entry`, which names objects as text."""
+"""The nine hooks of a plugin. Each hook returns a list of `Entry`, which names objects as text."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ hookimpl = pluggy.HookimplMarker("bnnzoo")
 
 
 class Entry(NamedTuple):
-    """One model, sampler, likelihood, prior, data set, recipe, command or observer.
+    """One model, sampler, likelihood, prior, data set, recipe, command, observer or reference.
 
     Attributes:
         name: the name in recipes and on the command line.
         target: "package.module:Attribute", which is imported when the entry is used. For a recipe it is
-            "package:file.yaml", a path relative to the folder of the package.
+            "package:file.yaml", and for a reference "package:file.nc": a path relative to the folder of the package.
         summary: one line for `bnnzoo list` and `bnnzoo --help`.
         exactness: required for samplers: "exact", "noise-corrected", "biased" or "approximate". It must equal the
             class attribute `exactness`.
@@ -78,4 +78,9 @@ class Hooks:
     @hookspec
     def bnnzoo_observers(self) -> list[Entry]:
         """List observers for `--log-to NAME:TEXT`: classes derived from `bnnzoo.observers.AbstractObserver`."""
+        ...
+
+    @hookspec
+    def bnnzoo_references(self) -> list[Entry]:
+        """List reference posteriors for `bnnzoo compare --reference NAME`: run files that keep predictions."""
         ...

@@ -19,6 +19,7 @@ from bnnzoo.plugins.discovery import (
     KINDS,
     OBSERVERS,
     OWN,
+    REFERENCES,
     LoadedPlugins,
     Plugin,
     Registered,
@@ -30,6 +31,7 @@ from bnnzoo.plugins.discovery import (
 )
 from bnnzoo.plugins.discovery import RECIPES as RECIPES
 from bnnzoo.plugins.discovery import check_name as check_name
+from bnnzoo.plugins.entry_files import file_of
 from bnnzoo.plugins.failures import failure_place, is_keyboard_interrupt, one_line
 from bnnzoo.suggestions import near_names
 
@@ -163,6 +165,8 @@ def not_found(kind: str, name: str) -> str:
     if package and distribution in ("", package):
         return f"{message}it is in the package {package}, which is not installed: pip install {package}"
     message += f"did you mean {' or '.join(similar_names)}?" if similar_names else f"there are: {', '.join(names)}"
+    if not names:
+        message = f"no {singular(kind)} named {name!r}; no installed package offers {kind}; see bnnzoo plugins"
     failed_plugins = [
         f"{plugin.distribution} {plugin.version}"
         for plugin in load_plugins().plugins
@@ -252,6 +256,11 @@ def import_failures() -> list[str]:
                 failures_found.append(f"{failure_place(error, entry.declared)}: {part_name}: {one_line(error)}")
             else:
                 failures_found += [f"{entry.declared}: {part_name} {fault}"] if fault else []
+    for entry in load_plugins().entries_by_kind[REFERENCES]:
+        try:
+            file_of(entry)
+        except UsageError as error:
+            failures_found.append(f"{entry.declared}: {error}")
     return failures_found
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import warnings
-from importlib.util import find_spec
 from pathlib import Path
 
 from bnnzoo.errors import BnnzooWarning, NotFoundError, UsageError
-from bnnzoo.plugins import builtin, registry
+from bnnzoo.plugins import registry
+from bnnzoo.plugins.entry_files import file_of
 
 
 def shipped(name: str) -> Path | None:
     """Return the file of the shipped recipe with this name, or None if there is no such recipe."""
     entry = registry.get(registry.RECIPES, name)
-    return _file(entry) if entry else None
+    return file_of(entry) if entry else None
 
 
 def recipes_of(model: str, sampler: str) -> list[Path]:
@@ -36,7 +36,7 @@ def recipes_of(model: str, sampler: str) -> list[Path]:
     candidates = [
         [registry.get(registry.RECIPES, f"{owner}:{stem}") for owner in packages] for stem, packages in owners
     ]
-    return [_file(next(filter(None, entries))) for entries in candidates if any(entries)]
+    return [file_of(next(filter(None, entries))) for entries in candidates if any(entries)]
 
 
 def find_entry(kind: str, name: str) -> registry.Registered | None:
@@ -60,7 +60,7 @@ def shipped_names() -> dict[str, str]:
     summaries: dict[str, str] = {}
     for name in sorted(entries_by_name):
         try:
-            summaries[name] = entries_by_name[name].summary or _first_comment(_file(entries_by_name[name]))
+            summaries[name] = entries_by_name[name].summary or _first_comment(file_of(entries_by_name[name]))
         except (UsageError, OSError, ValueError) as error:
             warn_of(name, error)
     return summaries
@@ -69,20 +69,6 @@ def shipped_names() -> dict[str, str]:
 def warn_of(name: str, error: Exception) -> None:
     """Warn that a recipe cannot be used."""
     warnings.warn(f"recipe {name}: {' '.join(str(error).split())}", BnnzooWarning, stacklevel=2)
-
-
-def _file(entry: registry.Registered) -> Path:
-    package, _, path = entry.target.partition(":")
-    if entry.distribution == registry.OWN:
-        return builtin.RECIPES / path
-    # `find_spec` locates a top-level package without importing it. If a plugin is a single module and not a folder, its
-    # recipes are beside the module.
-    spec = find_spec(package)
-    folders = spec.submodule_search_locations if spec else None
-    folder = folders[0] if folders else str(Path(spec.origin).parent) if spec and spec.origin else ""
-    if not folder or not Path(folder, path).is_file():
-        raise UsageError(f"recipe {entry.full_name} ({entry.target}): no such file; declared at {entry.declared}")
-    return Path(folder, path)
 
 
 def _first_comment(path: Path) -> str:

@@ -17,6 +17,7 @@ from bnnzoo.plugins import registry
 ELSEWHERE = {
     "docs/plugins.md": "test_plugins.py types it, with the packages installed",
     "docs/bench.md": "plugins/bnnzoo-bench/tests/test_bench_docs.py types it, with the plugin loaded",
+    "docs/references.md": "plugins/bnnzoo-references/tests/test_reference_docs.py types it, with the plugin loaded",
 }
 """Pages whose blocks another test types."""
 

@@ -19,6 +19,7 @@ from bnnzoo.api import entrances, resuming
 from bnnzoo.cli.zoo import runnable
 from bnnzoo.errors import BnnzooWarning, InterruptedRunError, NotFoundError, UsageError
 from bnnzoo.plugins import registry
+from bnnzoo.plugins.entry_files import file_of
 from bnnzoo.plugins.failures import PluginError
 from bnnzoo.recipe import as_dict, read_layer, recipe_from, resolve, shipped_names, to_yaml
 
@@ -252,6 +253,27 @@ def test_a_missing_recipe_is_reported_in_one_line(site):
     (site / "good" / "recipes" / "houses.yaml").unlink()
     with pytest.warns(BnnzooWarning), pytest.raises(UsageError, match=r"houses.yaml\): no such file; declared at .*:4"):
         read_layer("houses")
+
+
+def test_a_plugin_ships_a_reference(site):
+    hook = "@hookimpl\ndef bnnzoo_references():"
+    source = f"from bnnzoo import Entry, hookimpl\n{hook} return [Entry('bumps', 'good:bumps.nc', 'two bumps')]\n"
+    fake_plugins.install(site, "good", source)
+    entry = registry.find(registry.REFERENCES, "bumps")
+    with pytest.raises(UsageError, match=r"reference good:bumps \(good:bumps.nc\): no such file; declared at .*:2"):
+        file_of(entry)
+    assert "no such file" in _bnnzoo(site, "plugins", "--check").stdout
+    (site / "bumps.nc").write_bytes(b"")
+    assert file_of(entry) == site / "bumps.nc"
+    assert "two bumps" in _bnnzoo(site, "list", "references").stdout
+
+
+def test_the_file_of_a_reference_must_be_netcdf(site):
+    hook = "@hookimpl\ndef bnnzoo_references():"
+    source = f"from bnnzoo import Entry, hookimpl\n{hook} return [Entry('bumps', 'good:bumps.yaml', '')]\n"
+    fake_plugins.install(site, "good", source)
+    (plugin,) = [plugin for plugin in registry.plugins() if plugin.distribution == "good"]
+    assert plugin.error == "bnnzoo_references: bumps: invalid target 'good:bumps.yaml'; write 'package:folder/file.nc'"
 
 
 def _install_recipe(site, distribution: str, name: str, content: bytes) -> None:

@@ -19,9 +19,10 @@ def _only_our_own(monkeypatch):
 def test_built_in_parts_are_registered_through_the_hooks():
     (zoo,) = registry.plugins()
     assert (zoo.name, zoo.distribution, zoo.error) == ("zoo", "bnnzoo", "")
-    others = (registry.RECIPES, registry.COMMANDS, registry.OBSERVERS)
+    others = (registry.RECIPES, registry.COMMANDS, registry.OBSERVERS, registry.REFERENCES)
     listed = {kind: len(registry.entries(kind)) for kind in (*registry.KINDS, *others)}
     assert zoo.counts == listed
+    assert listed.pop(registry.REFERENCES) == 0  # bnnzoo-references offers them
     assert all(listed.values())
 
 

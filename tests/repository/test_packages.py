@@ -48,7 +48,7 @@ def test_the_wheels_work_in_an_empty_environment(packages, tmp_path):
     """Nothing of the repository is in the environment: the data sets and the shipped recipes come from the wheel."""
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
-    needed = ("bnnzoo-0", "bnnzoo_federated", "bnnzoo_minibatch_tests", "bnnzoo_bench")
+    needed = ("bnnzoo-0", "bnnzoo_federated", "bnnzoo_minibatch_tests", "bnnzoo_bench", "bnnzoo_references")
     wheels = [path for path in packages.glob("*.whl") if path.name.startswith(needed)]
     assert len(wheels) == len(needed)
     _run(python, "-m", "pip", "install", "--quiet", *wheels, cwd=tmp_path)
@@ -64,5 +64,6 @@ def test_the_wheels_work_in_an_empty_environment(packages, tmp_path):
     type_command(f"sample mdn penalty {lengths} -o run.nc")
     type_command(f"sample mlp austerity {lengths} -o plugin.nc")
     assert "nll" in type_command("evaluate run.nc")
+    assert "status" in type_command("info reference poisson")
     type_command("report run.nc -o report.html")
     assert (tmp_path / "report.html").stat().st_size > 10_000

@@ -23,7 +23,7 @@ import numpy as np
 
 from bnnzoo.errors import BnnzooError
 from bnnzoo_bench.distributions import Distribution
-from bnnzoo_bench.methods import Method, keywords_of, load_peer, peer_version
+from bnnzoo_bench.methods import Method, keywords_of, load_peer, peer_version, posterior_keywords
 from bnnzoo_bench.problems import Problem, Rows, read_rows
 from bnnzoo_bench.scores import score
 
@@ -53,7 +53,10 @@ def fit(job: dict[str, Any]) -> dict[str, Any]:
     """
     name, path, target = job["problem"]
     method = Method(*job["method"])
-    rows = read_rows(Problem(name, Path(path), target), job["fold"], job["seed"])
+    problem = Problem(name, Path(path), target)
+    if problem.is_reference:
+        return _fit_reference(method, problem, job)
+    rows = read_rows(problem, job["fold"], job["seed"])
     result = {"rows": len(rows.y), "test_rows": len(rows.y_test), "features": rows.x.shape[1]}
     fit_method = _fit_peer if method.kind == "peer" else _fit_bnnzoo
     details, distribution, y_test, unit = fit_method(method, rows, job)
@@ -89,18 +92,51 @@ def _fit_bnnzoo(method: Method, rows: Rows, job: dict[str, Any]) -> Fitted:
         progress=False,
         **options,
     )
-    seconds = time.perf_counter() - start
-    about = run.attributes
+    details = _details(run.attributes, time.perf_counter() - start)
+    return details, run.predictive(rows.x_test, draws=_MOST_DRAWS), rows.y_test, float(rows.y.std())
+
+
+def _fit_reference(method: Method, problem: Problem, job: dict[str, Any]) -> dict[str, Any]:
+    """Sample the posterior of a reference and return the distances of the predictions from the reference."""
+    import bnnzoo
+    from bnnzoo.api.references import Reference
+
+    reference = Reference(problem.name, bnnzoo.open(problem.path))
+    options = keywords_of(job["recipe"]) if job["recipe"] else posterior_keywords(reference.run.attributes["recipe"])
+    if not job["recipe"]:
+        options |= {"sampler": method.target, "budget": f"{job['budget']:g}s", "until": "budget"}
+    sample: Any = bnnzoo.sample
+    start = time.perf_counter()
+    run = sample(data=f"reference-{problem.name}", seed=job["seed"], progress=False, **options)
+    details = _details(run.attributes, time.perf_counter() - start)
+    start = time.perf_counter()
+    distances = reference.distances(run, method.name)
+    sizes = run.posterior["constant_data"]
+    return {
+        "rows": int(run.attributes["rows"]),
+        "test_rows": sizes["x_test"].shape[0],
+        "features": int(np.prod(sizes["x_test"].shape[1:])),
+        **details,
+        "seconds_predict": time.perf_counter() - start,
+        "metrics": {name: number.value for name, number in distances.numbers.items()},
+        "mcse": {name: number.mcse for name, number in distances.numbers.items()},
+        "floor": distances.floor,
+    }
+
+
+def _details(about: Any, seconds: float) -> dict[str, Any]:
+    """Return the costs and the description of a run of bnnzoo."""
     evaluations = about.get("target_evaluations")
-    details = {
+    phases = ("start", "warmup", "sampling")
+    return {
         "seconds_fit": seconds,
-        "gradients": None if evaluations is None else float(evaluations) / len(rows.y),
+        "seconds_run": sum(float(about.get(f"seconds_{phase}", 0.0)) for phase in phases),
+        "gradients": None if evaluations is None else float(evaluations) / int(about["rows"]),
         "verdict": str(about.get("verdict", "")),
         "recipe": str(about["recipe"]),
         "versions": _versions("bnnzoo", "jax", "numpy") | _plugin_versions(about),
         "hardware": _hardware(str(about.get("device", ""))),
     }
-    return details, run.predictive(rows.x_test, draws=_MOST_DRAWS), rows.y_test, float(rows.y.std())
 
 
 def _plugin_versions(about: Any) -> dict[str, str]:

@@ -20,7 +20,8 @@ _Problems = Annotated[
         "--problems",
         metavar="FOLDER|FILE.csv",
         help="a CSV file with a header; a folder with data.csv.gz and test_mask.csv.gz; or a folder that contains such "
-        "files or folders; repeatable; default: scikit-learn's diabetes table",
+        "files or folders; references or references:NAME for reference posteriors; repeatable; default: scikit-learn's "
+        "diabetes table",
         show_default=False,
     ),
 ]
@@ -36,7 +37,7 @@ def run(
             "--methods",
             help="comma-separated methods: default (the model and sampler that bnnzoo sample chooses), MODEL:SAMPLER, "
             "recipe.yaml, package.module:Class, or a peer (mean, linear, gp, catboost, ngboost, or a peer that "
-            "another package offers); default: default,linear,gp",
+            "another package offers); SAMPLER for references; default: default,linear,gp",
             show_default=False,
         ),
     ] = None,
@@ -64,6 +65,7 @@ def run(
     Examples:
       bnnzoo bench run --problems houses.csv --methods default,linear,gp --budget 30s -o bench
       bnnzoo bench run --problems uci --methods default,mlp:nuts,catboost --folds 0-9 -o bench
+      bnnzoo bench run --problems references:boston --methods nuts,laplace --budget 20s -o distances
     """
     del debug
     import warnings
@@ -129,6 +131,7 @@ def table(
       bnnzoo bench table bench -o table.html
     """
     del debug
+    from bnnzoo_bench import reference_tables
     from bnnzoo_bench.page import to_html, to_markdown, write
     from bnnzoo_bench.results import read_results
     from bnnzoo_bench.tables import sections
@@ -137,7 +140,11 @@ def table(
         raise UsageError(f"{out}: unknown format; use a name that ends with .md or .html")
     if out is not None and out.exists() and not force:
         raise UsageError(f"{out}: exists; use --force to replace it, or another name with -o")
-    parts = sections(read_results(folder), metric, reference)
+    lines = read_results(folder)
+    if reference_tables.is_of_references(lines):
+        parts = reference_tables.sections(lines)
+    else:
+        parts = sections(lines, metric, reference)
     if out is None:
         echo(to_markdown(parts))
     else:

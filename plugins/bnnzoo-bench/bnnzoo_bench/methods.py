@@ -1,4 +1,4 @@
-"""Methods: bnnzoo's default, MODEL:SAMPLER, a recipe file, or a peer. Names stay text until they are fitted."""
+"""Methods: bnnzoo's default, MODEL:SAMPLER, SAMPLER, a recipe file, or a peer. They are text until they are fitted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bnnzoo.errors import UsageError
 GROUP = "bnnzoo_bench_peers"
 """Group of the entry points that name peers."""
 
-Kind = Literal["default", "pair", "recipe", "peer"]
+Kind = Literal["default", "pair", "sampler", "recipe", "peer"]
 _SHARED = frozenset(
     (
         *("data", "target", "task", "columns", "drop", "categories", "missing", "missing_code", "unseen", "exposure"),
@@ -35,7 +35,7 @@ class Method(NamedTuple):
     name: str
     kind: Kind
     target: str = ""
-    """MODEL:SAMPLER of a pair, the path of a recipe, or package.module:Class of a peer."""
+    """MODEL:SAMPLER of a pair, the name of a sampler, the path of a recipe, or package.module:Class of a peer."""
 
     @property
     def sha256(self) -> str:
@@ -70,12 +70,20 @@ def _parse(name: str) -> Method:
             raise UsageError(f"--methods: {name}: no such recipe file")
         return Method(Path(name).stem, "recipe", name)
     before, colon, after = name.partition(":")
+    if not colon and _is_sampler(name):
+        return Method(name, "sampler", name)
     if before and after:
         # Models and samplers are lower case, and classes are not.
         is_class = after.isidentifier() and after[0].isupper()
         return Method(name, "peer" if is_class else "pair", name)
-    close = ", ".join(["default", *sorted(peers), "MODEL:SAMPLER", "recipe.yaml", "package.module:Class"])
+    close = ", ".join(["default", *sorted(peers), "MODEL:SAMPLER", "SAMPLER", "recipe.yaml", "package.module:Class"])
     raise UsageError(f"--methods: unknown method {name!r}{' before the colon' * bool(colon)}; use one of {close}")
+
+
+def _is_sampler(name: str) -> bool:
+    from bnnzoo.plugins import registry
+
+    return registry.get("samplers", name) is not None
 
 
 def load_peer(method: Method) -> Any:
@@ -155,3 +163,17 @@ def keywords_of(recipe: str, place: str = "the recipe") -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UsageError(f"{place}: expected a mapping such as 'model: mlp', got {type(content).__name__}")
     return {key: value for key, value in content.items() if value is not None and key not in _SHARED}
+
+
+_POSTERIOR = frozenset(
+    (
+        *("model", "likelihood", "prior", "standardise", "units", "likelihood_power", "stochastic"),
+        *("other_directions", "start_steps", "start_held_out"),
+    )
+)
+"""Keys of a recipe that determine the posterior and the trained start, but not the sampler."""
+
+
+def posterior_keywords(recipe: str) -> dict[str, Any]:
+    """Return the keywords of `bnnzoo.sample` that determine the posterior of a recipe's text."""
+    return {key: value for key, value in keywords_of(recipe).items() if key in _POSTERIOR}

@@ -10,6 +10,8 @@ from html import escape
 from pathlib import Path
 
 from bnnzoo.errors import UsageError
+from bnnzoo_bench import svg
+from bnnzoo_bench.pareto import ParetoPlot, picture, sentence
 from bnnzoo_bench.ranking import Ranking
 from bnnzoo_bench.tables import Cell, Diagram, Heading, Part, Table
 
@@ -55,7 +57,7 @@ _LONG = 40
 
 
 def to_markdown(parts: Sequence[Part]) -> str:
-    """Return the parts as Markdown; the diagram becomes a list of its groups."""
+    """Return the parts as Markdown; a picture becomes a list or a sentence."""
     return "\n\n".join(filter(None, map(_markdown, parts)))
 
 
@@ -71,7 +73,7 @@ def _markdown(part: Part) -> str:
         names = part.ranking.methods
         groups = [", ".join(names[first : last + 1]) for first, last in part.ranking.groups()]
         return "\n".join(f"- not significantly different: {_escaped(group)}" for group in groups)
-    return part
+    return sentence(part) if isinstance(part, ParetoPlot) else part
 
 
 def _escaped(text: str) -> str:
@@ -101,6 +103,8 @@ def _html(part: Part) -> str:
         )
     if isinstance(part, Diagram):
         return f"<figure>{diagram(part.ranking)}</figure>"
+    if isinstance(part, ParetoPlot):
+        return f"<figure>{picture(part)}</figure>"
     return f"<p>{escape(part)}</p>"
 
 
@@ -132,39 +136,27 @@ def diagram(ranking: Ranking) -> str:
     bottom = _TOP + count * _ROW
     lines = []
     for rank in range(1, count + 1):
-        lines.append(_line(x(rank), _TOP - 12, x(rank), bottom, 'stroke-opacity=".18"'))
-        lines.append(_label(x(rank), _TOP - 18, str(rank), "middle"))
+        lines.append(svg.line(x(rank), _TOP - 12, x(rank), bottom, 'stroke-opacity=".18"'))
+        lines.append(svg.label(x(rank), _TOP - 18, str(rank), "middle"))
     width = min(limit, count - 1) * scale
     arrow = "" if limit <= count - 1 else ", wider than the axis"
-    lines.append(_line(x(1), 22, x(1) + width, 22, 'stroke-width="2"'))
-    lines.append(
-        _line(x(1), 17, x(1), 27, 'stroke-width="2"') + _line(x(1) + width, 17, x(1) + width, 27, 'stroke-width="2"')
-    )
-    lines.append(_label(x(1), 12, f"critical difference {limit:.2f}{arrow}", "start"))
+    lines.append(svg.line(x(1), 22, x(1) + width, 22, 'stroke-width="2"'))
+    lines += [svg.line(end, 17, end, 27, 'stroke-width="2"') for end in (x(1), x(1) + width)]
+    lines.append(svg.label(x(1), 12, f"critical difference {limit:.2f}{arrow}", "start"))
     for row, (name, mean) in enumerate(zip(ranking.methods, means, strict=True)):
         y = _TOP + row * _ROW + _ROW / 2
         shown = name if len(name) <= 16 else f"{name[:15]}…"
-        lines.append(_label(_LABEL - 12, y + 4, shown, "end"))
-        lines.append(_line(x(1), y, x(mean), y, 'stroke-opacity=".35"'))
+        lines.append(svg.label(_LABEL - 12, y + 4, shown, "end"))
+        lines.append(svg.line(x(1), y, x(mean), y, 'stroke-opacity=".35"'))
         tip = f"<title>{escape(name)}: mean rank {mean:.2f}</title>"
         lines.append(f'<circle cx="{x(mean):.1f}" cy="{y:.1f}" r="4.5" fill="var(--accent)">{tip}</circle>')
     for number, (first, last) in enumerate(groups):
         y = bottom + 12 + 10 * number
-        lines.append(_line(x(means[first]) - 5, y, x(means[last]) + 5, y, 'stroke-width="4" stroke-linecap="round"'))
+        lines.append(svg.line(x(means[first]) - 5, y, x(means[last]) + 5, y, 'stroke-width="4" stroke-linecap="round"'))
     height = bottom + 14 + 10 * len(groups)
     text = "; ".join(f"{name} {mean:.2f}" for name, mean in zip(ranking.methods, means, strict=True))
     alternative = escape(f"Mean ranks: {text}. Critical difference: {limit:.2f}.")
     return f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{alternative}">{"".join(lines)}</svg>'
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, more: str) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="currentColor" {more}/>'
-
-
-def _label(x: float, y: float, text: str, anchor: str) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="13" fill="currentColor">{escape(text)}</text>'
-    )
 
 
 def write(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Problems: tables with a regression target, and their divisions into training and test rows."""
+"""Problems: tables with a regression target and their divisions into rows, and reference posteriors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ _DATA, _MASK = "data.csv.gz", "test_mask.csv.gz"
 _RANDOM_FOLDS = 10
 _TEST_FRACTION = 0.1
 _MOST_LEVELS = 50
+_REFERENCES = "references"
+"""The word for all reference posteriors in --problems."""
 
 
 class Problem(NamedTuple):
-    """A table: a folder with fixed splits, or a CSV file with a header."""
+    """A table (a folder with fixed splits, or a CSV file with a header), or the file of a reference posterior."""
 
     name: str
     path: Path
@@ -30,6 +32,11 @@ class Problem(NamedTuple):
     def data(self) -> Path:
         """The file of the rows."""
         return self.path / _DATA if self.path.is_dir() else self.path
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the problem is a reference posterior. It then fixes the model, and a method is a sampler."""
+        return self.path.suffix == ".nc"
 
 
 class Rows(NamedTuple):
@@ -47,7 +54,7 @@ def find_problems(paths: Iterable[Path], target: str | None = None) -> list[Prob
     Without a path the only problem is `diabetes`, a table of scikit-learn.
 
     Args:
-        paths: problem folders, CSV files, or folders of either.
+        paths: problem folders, CSV files, or folders of either; `references`, or `references:NAME`.
         target: the target column of CSV files; their last column if None.
 
     Raises:
@@ -61,8 +68,10 @@ def find_problems(paths: Iterable[Path], target: str | None = None) -> list[Prob
             raise UsageError(
                 f"{problem.path}: the name {problem.name!r} is also the name of {other.path}; rename one of them"
             )
-        if not problem.path.is_dir() and problem.name != "diabetes":
+        if not (problem.path.is_dir() or problem.is_reference or problem.name == "diabetes"):
             _check_header(problem)
+    if len({problem.is_reference for problem in problems}) > 1:
+        raise UsageError("--problems: references and tables cannot be in the same benchmark; use two folders with -o")
     return problems
 
 
@@ -74,9 +83,23 @@ def _at(path: Path, target: str | None) -> list[Problem]:
         if not inside:
             raise UsageError(f"{path}: no problems; expected NAME/{_DATA} with NAME/{_MASK}, or CSV files")
         return [problem for p in inside for problem in _at(p, target)]
+    keyword, _, name = str(path).partition(":")
+    if keyword == _REFERENCES and not path.exists():
+        return _references(name)
     if not path.is_file():
         raise UsageError(f"{path}: no such file or folder; use --problems with a problem folder or a CSV file")
     return [Problem(path.stem, path, target)]
+
+
+def _references(name: str) -> list[Problem]:
+    """Return the reference with this name, or all references for an empty name."""
+    from bnnzoo.plugins import registry
+    from bnnzoo.plugins.entry_files import file_of
+
+    names = [name] if name else list(registry.entries(registry.REFERENCES))
+    if not names:
+        raise UsageError("--problems: no references are installed: pip install bnnzoo-references")
+    return [Problem(name, file_of(registry.find(registry.REFERENCES, name))) for name in names]
 
 
 def _diabetes() -> Problem:
@@ -103,6 +126,8 @@ def count_folds(problem: Problem) -> int:
     Raises:
         UsageError: if the file of the test rows cannot be read.
     """
+    if problem.is_reference:
+        return 1
     if not problem.path.is_dir():
         return _RANDOM_FOLDS
     mask = problem.path / _MASK

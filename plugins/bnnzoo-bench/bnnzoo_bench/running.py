@@ -76,10 +76,20 @@ def check_plan(plan: Plan) -> None:
     """Check the methods and the folds before anything is written.
 
     Raises:
-        UsageError: if a method cannot be used, or no problem has one of the folds.
+        UsageError: if a method cannot be used or does not match the problems, or no problem has one of the folds.
     """
     if next(plan.fits(), None) is None:
         raise UsageError("--folds: no problem has these folds; folds count from 0")
+    has_references = any(problem.is_reference for problem in plan.problems)
+    for method in plan.methods:
+        if has_references and method.kind != "sampler":
+            raise UsageError(
+                f"--methods: {method.name}: a reference fixes the model, so a method must be a sampler, such as nuts"
+            )
+        if method.kind == "sampler" and not has_references:
+            raise UsageError(
+                f"--methods: {method.name}: is a sampler; write MODEL:{method.name}, or use --problems references"
+            )
     check_methods(plan.methods)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bnnzoo.errors import UsageError
+from bnnzoo_bench.pareto import ParetoPlot
 from bnnzoo_bench.ranking import (
     Difference,
     Ranking,
@@ -58,7 +59,7 @@ class Diagram(NamedTuple):
     ranking: Ranking
 
 
-Part = Heading | Table | Diagram | str
+Part = Heading | Table | Diagram | ParetoPlot | str
 """A part of the page; a string is a paragraph."""
 
 
@@ -90,9 +91,9 @@ def sections(lines: Sequence[Line], metric: str = "crps", reference: str | None 
         *_significance(ranking),
         *_differences(lines, ranking.methods, reference, metric),
         *_problems(lines, ranking.methods),
-        *_failures(lines),
+        *failures(lines),
         Heading(2, "Machine and versions"),
-        *_provenance(lines),
+        *provenance(lines),
     ]
 
 
@@ -121,8 +122,13 @@ def _ranks(lines: Sequence[Line], ranking: Ranking) -> Table:
         failed = sum(line["method"] == method and line["status"] == "failed" for line in lines)
         means = [_mean_over_problems(done, lambda line, name=name: line["metrics"][name]) for name in METRICS]
         seconds = [_mean_over_problems(done, lambda line, n=n: line[f"seconds_{n}"]) for n in ("fit", "predict")]
-        cells = [_number(rank, ".2f"), *map(_number, means), *map(_seconds, seconds), Cell(str(failed), failed)]
-        rows.append([_text(method), *cells])
+        cells = [
+            number_cell(rank, ".2f"),
+            *map(number_cell, means),
+            *map(seconds_cell, seconds),
+            Cell(str(failed), failed),
+        ]
+        rows.append([text_cell(method), *cells])
     return Table(header, rows)
 
 
@@ -155,9 +161,9 @@ def _differences(lines: Sequence[Line], methods: list[str], reference: str, metr
         found = [paired_difference(lines, problem, method, reference, metric) for method in others]
         for method, difference in zip(others, found, strict=True):
             columns[method] += [difference.mean] if difference else []
-        rows.append([_text(problem), *map(_difference, found)])
+        rows.append([text_cell(problem), *map(_difference, found)])
     if len(rows) > 1:
-        rows.append([_text("all problems"), *(_difference(mean_difference(columns[method])) for method in others)])
+        rows.append([text_cell("all problems"), *(_difference(mean_difference(columns[method])) for method in others)])
     text = (
         f"{_TITLES[metric]} of each method minus {_TITLES[metric]} of {reference}. A negative number means that the "
         f"method is better than {reference}. The standard error is computed over folds, and in the last row over "
@@ -171,7 +177,7 @@ def _difference(difference: Difference | None) -> Cell:
     if difference is None:
         return Cell("", math.inf)
     tone = "" if not difference.is_clear else "good" if difference.mean < 0 else "bad"
-    text = _with_error(difference.mean, difference.se, "+") + (" *" if tone else "")
+    text = with_error(difference.mean, difference.se, "+") + (" *" if tone else "")
     return Cell(text, difference.mean, tone)
 
 
@@ -201,27 +207,41 @@ def _problem_row(lines: Sequence[Line], problem: str, method: str) -> list[Cell]
     cells = []
     for metric in METRICS:
         mean = mean_difference([line["metrics"][metric] for line in done])
-        cells.append(Cell(_with_error(mean.mean, mean.se), mean.mean) if mean else Cell("failed", math.inf))
+        cells.append(Cell(with_error(mean.mean, mean.se), mean.mean) if mean else Cell("failed", math.inf))
     seconds = float(np.mean([line["seconds_fit"] for line in done])) if done else math.nan
     memory = max(line.get("peak_memory_mb") or 0.0 for line in tried)
     verdicts = [line["verdict"].partition(":")[0] for line in done if line["verdict"]]
     verdict = ", ".join(f"{name} ({verdicts.count(name)})" for name in distinct(verdicts))
     folds = f"{len(done)} of {len(tried)}" if len(done) < len(tried) else str(len(done))
-    return [_text(method), *cells, _seconds(seconds), _number(memory, ".0f"), Cell(folds, len(done)), _text(verdict)]
+    return [
+        text_cell(method),
+        *cells,
+        seconds_cell(seconds),
+        number_cell(memory, ".0f"),
+        Cell(folds, len(done)),
+        text_cell(verdict),
+    ]
 
 
-def _failures(lines: Sequence[Line]) -> list[Part]:
+def failures(lines: Sequence[Line]) -> list[Part]:
+    """Return the heading and the table of the failed fits; empty if no fit failed."""
     failed = [line for line in lines if line["status"] == "failed"]
     if not failed:
         return []
     rows = [
-        [_text(line["problem"]), Cell(str(line["fold"]), line["fold"]), _text(line["method"]), _text(line["reason"])]
+        [
+            text_cell(line["problem"]),
+            Cell(str(line["fold"]), line["fold"]),
+            text_cell(line["method"]),
+            text_cell(line["reason"]),
+        ]
         for line in failed
     ]
     return [Heading(2, "Failed fits"), Table(["problem", "fold", "method", "reason"], rows)]
 
 
-def _provenance(lines: Sequence[Line]) -> list[Part]:
+def provenance(lines: Sequence[Line]) -> list[Part]:
+    """Return a sentence about the machine and the dates, and the table of the versions."""
     done = [line for line in lines if line["status"] == "done"]
     machines = distinct(f"{line['hardware']['cpu']}, {line['hardware']['cores']} cores" for line in done)
     devices = distinct(line["hardware"]["device"] for line in done)
@@ -230,26 +250,29 @@ def _provenance(lines: Sequence[Line]) -> list[Part]:
         for package, number in line["versions"].items():
             if number not in versions.setdefault(package, []):
                 versions[package].append(number)
-    rows = [[_text(package), _text(", ".join(numbers))] for package, numbers in versions.items()]
+    rows = [[text_cell(package), text_cell(", ".join(numbers))] for package, numbers in versions.items()]
     dates = sorted(line["date"][:10] for line in lines)
     period = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     text = f"Processor: {'; '.join(machines) or 'unknown'}. Devices: {'; '.join(devices) or 'unknown'}. Date: {period}."
     return [text, Table(["package", "version"], rows)] if rows else [text]
 
 
-def _text(text: str) -> Cell:
+def text_cell(text: str) -> Cell:
+    """Return a cell with text."""
     return Cell(text, text)
 
 
-def _number(value: float, form: str = ".3g") -> Cell:
+def number_cell(value: float, form: str = ".3g") -> Cell:
+    """Return a cell with a formatted number; an empty cell for NaN."""
     return Cell("", math.inf) if math.isnan(value) else Cell(format(value, form), value)
 
 
-def _seconds(value: float) -> Cell:
-    return Cell("<0.01", value) if value < 0.01 else _number(value, ".2f" if value < 10 else ".0f")
+def seconds_cell(value: float) -> Cell:
+    """Return a cell with a number of seconds."""
+    return Cell("<0.01", value) if value < 0.01 else number_cell(value, ".2f" if value < 10 else ".0f")
 
 
-def _with_error(mean: float, se: float | None, sign: str = "") -> str:
+def with_error(mean: float, se: float | None, sign: str = "") -> str:
     """Return a mean and its error with two digits of the error."""
     if not se:
         return format(mean, f"{sign}.3g")

@@ -1,0 +1,107 @@
+"""Reference posteriors: stored long runs that plugins offer, and the comparison of a run with one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bnnzoo.api import entrances
+from bnnzoo.api.run import Run
+from bnnzoo.errors import UsageError
+from bnnzoo.evaluation.scores import reference_distances
+from bnnzoo.evaluation.scores.reference_distances import ReferenceDistances
+from bnnzoo.plugins import registry
+from bnnzoo.plugins.entry_files import file_of, is_reference_name
+from bnnzoo.recipe import as_dict, recipe_from
+
+_SAME = (
+    *("model", "likelihood", "prior", "standardise", "units", "likelihood_power", "stochastic"),
+    *("other_directions", "exposure", "prior_from"),
+)
+"""Keys of the recipe that determine the posterior, in addition to the training rows."""
+CONVERGED = "converged"
+"""Value of the attribute `reference_status` of a reference that has converged."""
+
+
+class Reference(NamedTuple):
+    """A stored run that other runs are compared with.
+
+    Attributes:
+        name: the registered name.
+        run: the stored run, which keeps predictions at the reference's inputs.
+    """
+
+    name: str
+    run: Run
+
+    def remarks(self, distances: ReferenceDistances) -> tuple[str, ...]:
+        """Return sentences about the smallest distances that can be resolved, and about a reference in doubt."""
+        floor = ", ".join(f"{name} {value:.2g}" for name, value in distances.floor.items())
+        attributes = self.run.attributes
+        halves = (
+            f"two halves of the reference {self.name} differ by: {floor}; an exact run with very many draws has about "
+            "half of these distances"
+        )
+        if attributes["reference_status"] == CONVERGED:
+            return (halves,)
+        rhat, ess = float(attributes["reference_rhat"]), float(attributes["reference_ess"])
+        doubt = f"the reference {self.name} has not converged (R-hat {rhat:.3f}, ESS {ess:.0f})"
+        return (halves, f"{doubt}; read its distances with the distance of its halves")
+
+    def distances(self, run: Run, name: str) -> ReferenceDistances:
+        """Return the numbers that compare a run with this reference.
+
+        Args:
+            run: the run, of the same posterior.
+            name: the name of the run in messages.
+
+        Raises:
+            UsageError: if the run has other training rows, another model, likelihood or prior, or other settings that
+                change the posterior; the message states the first difference.
+        """
+        self._require_same_posterior(run, name)
+        return reference_distances.compare(run.predictor, self.run.predictor)
+
+    def _require_same_posterior(self, run: Run, name: str) -> None:
+        stored, own = self.run.attributes, run.attributes
+        if "signature" not in own:
+            raise UsageError(f"{name}: has no recipe, so it cannot be compared with the reference {self.name}")
+        expected, got = (_settings(attributes) for attributes in (stored, own))
+        for key in _SAME:
+            if expected[key] != got[key]:
+                raise UsageError(
+                    f"{name}: its {key} differs from that of the reference {self.name}: expected "
+                    f"{_words(expected[key])}, got {_words(got[key])}; use the recipe reference-{self.name}"
+                    if key in ("model", "likelihood", "prior")
+                    else f"{name}: its {key} is {got[key]}, but that of the reference {self.name} is {expected[key]}"
+                )
+        if own.get("data_sha256") != stored["data_sha256"]:
+            raise UsageError(
+                f"{name}: its training rows differ from those of the reference {self.name} (got {own.get('rows')} "
+                f"rows, expected {stored['rows']}); sample with [[data={expected['data']}]]"
+            )
+
+
+def find_reference(text: Run | str | Path | None) -> Reference | None:
+    """Return the reference with a registered name; None if the argument is a run, a path or None.
+
+    Raises:
+        NotFoundError: if the text has the form of a name, but no reference has this name.
+        UsageError: if the file of the reference is missing.
+    """
+    if not isinstance(text, str) or not is_reference_name(text):
+        return None
+    entry = registry.find(registry.REFERENCES, text)
+    return Reference(entry.name, entrances.open(file_of(entry)))
+
+
+def _settings(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return as_dict(recipe_from(str(attributes["recipe"])))
+
+
+def _words(part: Any) -> str:
+    if not isinstance(part, Mapping):
+        return str(part)
+    fields = [f"{key} {value}" for key, value in part.items() if key != "name"]
+    return f"{part.get('name', '')}" + (f" ({', '.join(fields)})" if fields else "")

@@ -1,0 +1,101 @@
+"""Distances between predictive distributions, from distribution functions at points or from class probabilities."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from jaxtyping import Float, Int
+
+MOST_SPLITS = 50
+"""Largest number of divisions of the chains into two halves. Eight chains have 35 divisions."""
+
+
+def total_variation(
+    first: Float[np.ndarray, "point *row"], second: Float[np.ndarray, "point *row"]
+) -> Float[np.ndarray, "*row"]:
+    """Return the total variation distance, sup_A |P(A) - Q(A)|, over sets A that are unions of bins.
+
+    It is half of the sum of |P(bin) - Q(bin)| (Levin and Peres 2017, Markov Chains and Mixing Times, proposition 4.2).
+    The bins lie between neighbouring points and outside of them, so the value is at most the distance of the
+    distributions. For whole numbers, with all of them as points, both are equal.
+
+    Args:
+        first: the distribution function of P at increasing points.
+        second: the distribution function of Q at the same points.
+    """
+    difference = first - second
+    outside = np.zeros((1, *difference.shape[1:]))
+    return np.abs(np.diff(difference, axis=0, prepend=outside, append=outside)).sum(0) / 2
+
+
+def wasserstein(
+    points: Float[np.ndarray, "point *row"],
+    first: Float[np.ndarray, "point *row"],
+    second: Float[np.ndarray, "point *row"],
+    *,
+    is_discrete: bool = False,
+) -> Float[np.ndarray, "*row"]:
+    """Return the 1-Wasserstein distance, the integral of |F - G| (Vallender 1974), in the units of the points.
+
+    Args:
+        points: increasing points, outside of which both distributions have almost no probability.
+        first: the distribution function F at the points.
+        second: the distribution function G at the points.
+        is_discrete: whether F and G are constant between neighbouring points; else the trapezoidal rule is used.
+    """
+    return _integral(points, np.abs(first - second), is_discrete)
+
+
+def energy_distance(
+    points: Float[np.ndarray, "point *row"],
+    first: Float[np.ndarray, "point *row"],
+    second: Float[np.ndarray, "point *row"],
+    *,
+    is_discrete: bool = False,
+) -> Float[np.ndarray, "*row"]:
+    """Return the squared energy distance 2 E|X - Y| - E|X - X'| - E|Y - Y'|, in the units of the points.
+
+    It equals twice the integral of (F - G)^2 (Szekely and Rizzo 2013, Journal of Statistical Planning and Inference
+    143). The arguments are those of `wasserstein`.
+    """
+    return 2 * _integral(points, (first - second) ** 2, is_discrete)
+
+
+def class_total_variation(
+    first: Float[np.ndarray, "row class"], second: Float[np.ndarray, "row class"]
+) -> Float[np.ndarray, " row"]:
+    """Return the total variation distance of class probabilities, sum_c |p_c - q_c| / 2."""
+    return np.abs(first - second).sum(-1) / 2
+
+
+def class_energy_distance(
+    first: Float[np.ndarray, "row class"], second: Float[np.ndarray, "row class"]
+) -> Float[np.ndarray, " row"]:
+    """Return the squared energy distance of class probabilities, sum_c (p_c - q_c)^2.
+
+    It is 2 E d(X, Y) - E d(X, X') - E d(Y, Y') with d = 1 for different classes and 0 for equal ones.
+    """
+    return ((first - second) ** 2).sum(-1)
+
+
+def halves(num_chains: int) -> list[tuple[Int[np.ndarray, " half"], Int[np.ndarray, " half"]]]:
+    """Return the divisions of an even number of chains into two halves, or `MOST_SPLITS` evenly spaced ones of them.
+
+    The first chain is in the first half, so that no division occurs twice.
+    """
+    others = list(itertools.combinations(range(1, num_chains), num_chains // 2 - 1))
+    kept = np.linspace(0, len(others) - 1, min(len(others), MOST_SPLITS)).round().astype(int)
+    divisions = []
+    for number in kept:
+        first = np.array([0, *others[number]])
+        divisions.append((first, np.setdiff1d(np.arange(num_chains), first)))
+    return divisions
+
+
+def _integral(
+    points: Float[np.ndarray, "point *row"], values: Float[np.ndarray, "point *row"], is_discrete: bool
+) -> Float[np.ndarray, "*row"]:
+    widths = np.diff(points, axis=0)
+    heights = values[:-1] if is_discrete else (values[1:] + values[:-1]) / 2
+    return (widths * heights).sum(0)
