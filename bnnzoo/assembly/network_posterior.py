@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 
 import jax
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from bnnzoo.assembly import units
 from bnnzoo.assembly.description import Description, with_precision
@@ -22,6 +22,7 @@ from bnnzoo.assembly.recipe_parts import (
 )
 from bnnzoo.data import Dataset
 from bnnzoo.errors import DamagedError, UsageError
+from bnnzoo.files import mapped
 from bnnzoo.models import network_checks, network_size
 from bnnzoo.posterior import NetworkPosterior, stochastic
 from bnnzoo.posterior.censored import uncensored
@@ -129,4 +130,20 @@ def build_posterior(
     if not names <= stochastic.last_names(network, last):
         return posterior
     # The parameters of the last layer have the names that they have in the full network.
-    return dataclasses.replace(build(last, x=np.asarray(posterior.features(features))), layout=posterior.layout)
+    return dataclasses.replace(build(last, x=_features(posterior, features)), layout=posterior.layout)
+
+
+def _features(posterior: NetworkPosterior, function: Callable[[Array], Array]) -> Float[np.ndarray, "num_data feature"]:
+    """Return `posterior.features(function)` in host memory, or in a temporary file if the rows are in one."""
+    x = posterior.data.x
+    if not mapped.is_mapped(x):
+        return np.asarray(posterior.features(function))
+    features: np.ndarray | None = None
+    for rows in mapped.row_blocks(np.asarray(x)):
+        block = jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf[rows]), posterior.data)
+        values = np.asarray(dataclasses.replace(posterior, data=block).features(function))
+        if features is None:
+            features = mapped.empty((posterior.num_data, *values.shape[1:]), values.dtype)
+        features[rows] = values
+    assert features is not None
+    return features

@@ -46,14 +46,14 @@ class ParquetTable(AbstractTable):
                 columns = [name for name in schema.names if name not in index and not _PANDAS_INDEX.fullmatch(name)]
                 self._written = {plain_name(name): name for name in columns}
                 self.names = tuple(map(plain_name, columns))
-                num_rows = file.metadata.num_rows
+                self.num_stored_rows = file.metadata.num_rows
         except pa.ArrowNotImplementedError as error:
             raise UsageError(
                 f"{self.where}: a column has a type that pyarrow cannot read ({error}); write it as another type"
             ) from error
         except self._errors as error:
             raise self._damaged() from error
-        if not num_rows:
+        if not self.num_stored_rows:
             raise UsageError(f"{self.where}: no data rows; add at least one row")
 
     def frame(self, names: Sequence[str], _text_columns: Collection[str] = (), /) -> pd.DataFrame:
