@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from bnnzoo.assembly import units
 from bnnzoo.assembly.description import Description, with_precision
@@ -58,7 +58,8 @@ def build_posterior(
     """Return the posterior given the training rows, or a posterior without data, which can only predict.
 
     If there are training rows and only the last layer is sampled, the result is the posterior of the last layer alone.
-    Its data are then the inputs of the last layer (the features), not the inputs of the network.
+    Its data are then the inputs of the last layer (the features), not the inputs of the network. For rows in temporary
+    files, the result is always the posterior of the network.
 
     Args:
         recipe: the resolved recipe.
@@ -118,32 +119,20 @@ def build_posterior(
     # Images in uint8 keep this type on the device, because float32 needs four times the memory. The posterior scales
     # them.
     has_byte_images = signature.dtype == "uint8"
+    has_mapped_rows = train is not None and mapped.is_mapped(train.x)
     posterior = build(
         network,
         x=with_precision(x, recipe.precision),
         input_mean=float(scaler.x_mean) if has_byte_images else 0.0,
         input_sd=float(scaler.x_sd) if has_byte_images else 1.0,
     )
+    if has_mapped_rows:
+        # The features of all rows would take more memory than the inputs.
+        return dataclasses.replace(posterior, adds_by_block=True)
     if not fixed or train is None or split is None:
         return posterior
     features, last = split
     if not names <= stochastic.last_names(network, last):
         return posterior
     # The parameters of the last layer have the names that they have in the full network.
-    return dataclasses.replace(build(last, x=_features(posterior, features)), layout=posterior.layout)
-
-
-def _features(posterior: NetworkPosterior, function: Callable[[Array], Array]) -> Float[np.ndarray, "num_data feature"]:
-    """Return `posterior.features(function)` in host memory, or in a temporary file if the rows are in one."""
-    x = posterior.data.x
-    if not mapped.is_mapped(x):
-        return np.asarray(posterior.features(function))
-    features: np.ndarray | None = None
-    for rows in mapped.row_blocks(np.asarray(x)):
-        block = jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf[rows]), posterior.data)
-        values = np.asarray(dataclasses.replace(posterior, data=block).features(function))
-        if features is None:
-            features = mapped.empty((posterior.num_data, *values.shape[1:]), values.dtype)
-        features[rows] = values
-    assert features is not None
-    return features
+    return dataclasses.replace(build(last, x=np.asarray(posterior.features(features))), layout=posterior.layout)

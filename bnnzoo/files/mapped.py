@@ -17,15 +17,13 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 from numpy.typing import DTypeLike, NDArray
 
 from bnnzoo.errors import UsageError
-
-A = TypeVar("A", bound=NDArray[Any])
 
 LARGE_BYTES = 500_000_000
 """Size of the values of a data file, in bytes as float32, above which its rows are kept in temporary files."""
@@ -93,7 +91,9 @@ def rows_of_a_block(array: NDArray[Any]) -> int:
     return max(1, _BLOCK_BYTES // max(1, math.prod(array.shape[1:]) * array.dtype.itemsize))
 
 
-def map_blocks(function: Callable[[A], NDArray[Any]], array: A, dtype: DTypeLike = np.float32) -> np.memmap:
+def map_blocks(
+    function: Callable[[NDArray[Any]], NDArray[Any]], array: NDArray[Any], dtype: DTypeLike = np.float32
+) -> np.memmap:
     """Return `function(block)` of all blocks of rows in one mapped array. A block and its result have equal shapes."""
     result = empty(array.shape, dtype)
     for rows in row_blocks(array):

@@ -6,7 +6,7 @@ The columns of a large table are read and checked in turn. Their numbers, and th
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -22,9 +22,6 @@ from bnnzoo.data.encoding.input_encoding import Encoding
 from bnnzoo.files import mapped
 from bnnzoo.progress import Progress, shown_observer
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 class _ColumnsInTurn:
     """The columns of a table, with the part of the interface of a data frame that reads one column at a time."""
@@ -33,7 +30,7 @@ class _ColumnsInTurn:
         self.columns = tuple(names)
         self._table, self._text_columns = table, text_columns
 
-    def __getitem__(self, name: str) -> pd.Series:
+    def __getitem__(self, name: str) -> Any:
         return self._table.frame([name], [name] if name in self._text_columns else [])[name]
 
 
