@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 
@@ -32,3 +34,21 @@ Observer = Callable[[Progress], None]
 def ignore(progress: Progress) -> None:
     """Ignore every report."""
     del progress
+
+
+_SHOWN: ContextVar[Observer] = ContextVar("_SHOWN", default=ignore)
+
+
+def shown_observer() -> Observer:
+    """Return the observer whose reports are shown to the user, for work that has no observer as an argument."""
+    return _SHOWN.get()
+
+
+@contextmanager
+def shown_by(observer: Observer | None) -> Iterator[None]:
+    """Make `shown_observer` return this observer inside the context."""
+    token = _SHOWN.set(observer or ignore)
+    try:
+        yield
+    finally:
+        _SHOWN.reset(token)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stdout
 from html import escape
 from typing import Any
 
-from bnnzoo.progress import Observer, Progress
+from bnnzoo.progress import Observer, Progress, shown_by
 
 SECONDS_BETWEEN_LINES, SECONDS_BETWEEN_DRAWINGS = 5.0, 0.5
 
@@ -26,19 +26,23 @@ def observer(*, quiet: bool) -> Iterator[Observer | None]:
         if quiet:
             yield None
         elif sys.stderr.isatty():
-            with _bar() as watch:
+            with _bar() as watch, shown_by(watch):
                 yield watch
         else:
-            yield PlainLines(lambda line: print(line, file=sys.stderr, flush=True))
+            lines = PlainLines(lambda line: print(line, file=sys.stderr, flush=True))
+            with shown_by(lines):
+                yield lines
 
 
 @contextmanager
 def observer_in_python(*, progress: bool) -> Iterator[Observer | None]:
     """Yield the observer of a run in Python: a line below a notebook cell, a bar on a terminal, None elsewhere."""
     if progress and in_notebook():
-        yield NotebookLine()
+        line = NotebookLine()
+        with shown_by(line):
+            yield line
     elif progress and sys.stderr is not None and sys.stderr.isatty():
-        with _bar() as watch:
+        with _bar() as watch, shown_by(watch):
             yield watch
     else:
         yield None

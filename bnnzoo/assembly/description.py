@@ -41,4 +41,4 @@ class Description(NamedTuple):
 
 def with_precision(array: np.ndarray, precision: str) -> np.ndarray:
     """Convert an array of floating-point numbers to a precision, such as "float32". Other arrays are unchanged."""
-    return array.astype(precision) if np.issubdtype(array.dtype, np.floating) else array
+    return array.astype(precision, copy=False) if np.issubdtype(array.dtype, np.floating) else array

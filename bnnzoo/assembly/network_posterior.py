@@ -22,6 +22,7 @@ from bnnzoo.assembly.recipe_parts import (
 )
 from bnnzoo.data import Dataset
 from bnnzoo.errors import DamagedError, UsageError
+from bnnzoo.files import mapped
 from bnnzoo.models import network_checks, network_size
 from bnnzoo.posterior import NetworkPosterior, stochastic
 from bnnzoo.posterior.censored import uncensored
@@ -57,7 +58,8 @@ def build_posterior(
     """Return the posterior given the training rows, or a posterior without data, which can only predict.
 
     If there are training rows and only the last layer is sampled, the result is the posterior of the last layer alone.
-    Its data are then the inputs of the last layer (the features), not the inputs of the network.
+    Its data are then the inputs of the last layer (the features), not the inputs of the network. For rows in temporary
+    files, the result is always the posterior of the network.
 
     Args:
         recipe: the resolved recipe.
@@ -117,12 +119,16 @@ def build_posterior(
     # Images in uint8 keep this type on the device, because float32 needs four times the memory. The posterior scales
     # them.
     has_byte_images = signature.dtype == "uint8"
+    has_mapped_rows = train is not None and mapped.is_mapped(train.x)
     posterior = build(
         network,
         x=with_precision(x, recipe.precision),
         input_mean=float(scaler.x_mean) if has_byte_images else 0.0,
         input_sd=float(scaler.x_sd) if has_byte_images else 1.0,
     )
+    if has_mapped_rows:
+        # The features of all rows would take more memory than the inputs.
+        return dataclasses.replace(posterior, adds_by_block=True)
     if not fixed or train is None or split is None:
         return posterior
     features, last = split

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
+from bnnzoo.assembly import row_source
 from bnnzoo.assembly.by_hand import predicted_site
 from bnnzoo.assembly.description import Description
 from bnnzoo.assembly.network_posterior import build_posterior
@@ -25,6 +26,7 @@ from bnnzoo.assembly.recipe_parts import (
 from bnnzoo.data import Dataset, Scaler, Signature, load_inputs, load_recipe_data, split
 from bnnzoo.data.encoding.targets import TAKEN_AS_NUMBERS
 from bnnzoo.errors import DamagedError, NotFoundError, UsageError
+from bnnzoo.files import mapped
 from bnnzoo.models import AbstractModel, own
 from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
@@ -36,7 +38,7 @@ from bnnzoo.posterior.outputs import Outputs
 from bnnzoo.posterior.priors import AbstractPrior
 from bnnzoo.recipe import Part, Recipe, as_dict, part_from_object, recipe_from
 from bnnzoo.samplers import AbstractSampler
-from bnnzoo.store.schema import KEPT_ROWS, fixed_leaves, prior_moments, targets_of
+from bnnzoo.store.schema import KEPT_ROWS, ROW_SOURCE, fixed_leaves, prior_moments, targets_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +64,11 @@ class Problem:
     def num_kept(self) -> int:
         """The number of values that are stored per draw."""
         return (self.posterior if self.outputs is None else self.outputs).layout.dim
+
+    @property
+    def has_mapped_rows(self) -> bool:
+        """Whether the training rows are in temporary files."""
+        return self.train is not None and mapped.is_mapped(self.train.x)
 
     @classmethod
     def from_recipe(
@@ -138,7 +145,9 @@ class Problem:
             scaler = Scaler(*(np.asarray(constant[name]) for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
             scaler.check(signature)
             kept_rows = train = None
-            if observed is not None:
+            if observed is not None and ROW_SOURCE in attributes:
+                train = row_source.referenced_rows(attributes, recipe)
+            elif observed is not None:
                 x = signature.inputs(constant["x"])
                 if not len(x):
                     raise ValueError("there are no rows")

@@ -14,6 +14,7 @@ from bnnzoo.cli.part_command import add_command
 from bnnzoo.cli.part_options import PartOptions, part_options
 from bnnzoo.files.user_paths import refuse_input_as_output
 from bnnzoo.plugins import registry
+from bnnzoo.progress_bar import observer
 from bnnzoo.recipe import PARTS, RUN_FIELDS, Layer, part_names, read_layer
 
 Body = Callable[..., None]
@@ -58,7 +59,9 @@ def add_recipe_command(
         from bnnzoo.api.choose_recipe import recipe_and_data
 
         options = {**given, **fields, "model": model, "sampler": sampler}
-        body(*recipe_and_data(layers, options), words=words, **extra_values)
+        with observer(quiet=bool(extra_values["quiet"])):
+            chosen_recipe = recipe_and_data(layers, options)
+        body(*chosen_recipe, words=words, **extra_values)
 
     parameters = [
         parameter("model", str | None, _argument("MODEL", "models")),

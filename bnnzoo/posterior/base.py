@@ -97,7 +97,11 @@ class AbstractPosterior(eqx.Module):
 
     def log_density(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return the log posterior density given all data, up to a constant."""
-        return self.log_prior(theta) + self.likelihood_power * jnp.sum(self.log_likelihoods(theta))
+        return self.log_prior(theta) + self.likelihood_power * self.total_log_likelihood(theta)
+
+    def total_log_likelihood(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return the sum of log p(y_i | x_i, theta) over all data."""
+        return jnp.sum(self.log_likelihoods(theta))
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
         """Return the draws of each block on the natural scale, which the result file stores."""

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Shaped
 
 from bnnzoo.errors import UsageError
+from bnnzoo.posterior import passes
 from bnnzoo.posterior.base import AbstractPosterior, Data
 from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.posterior.layout import Block, Layout, named_leaves, network_layout
@@ -60,6 +61,11 @@ class NetworkPosterior(AbstractPosterior):
     """
     expansion: PyTree = None
     """Derivatives at the centre that a sampler has computed once for all chains; None if it has computed none."""
+    adds_by_block: bool = eqx.field(static=True, default=False)
+    """Whether `total_log_likelihood` adds the rows of each block at once, without an array of the values of all rows.
+
+    The sum is rounded differently. It is true for rows in temporary files.
+    """
     adds_others: bool = eqx.field(static=True, default=False)
     """Whether predictions add the directions that are not sampled (`SubspaceNetwork.change_by_others`)."""
 
@@ -249,6 +255,12 @@ class NetworkPosterior(AbstractPosterior):
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Data | CountedData) -> Float[Array, " batch"]:
         """Return log p(y_i | x_i, theta) of each datum; 0 for padding."""
         return self.log_likelihood_of_outputs(theta, self.outputs(theta, jnp.asarray(batch.x)), batch)
+
+    def total_log_likelihood(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return the sum of log p(y_i | x_i, theta) over all data."""
+        if self.adds_by_block:
+            return passes.total(self.data, self.num_data, lambda batch: self.log_likelihood(theta, batch))
+        return jnp.sum(self.log_likelihoods(theta))
 
     def log_likelihood_of_outputs(
         self, theta: Float[Array, " dim"], outputs: Float[Array, "batch output"], batch: Data | CountedData

@@ -36,6 +36,24 @@ def over_blocks(
     return values.reshape(-1, *values.shape[2:])[:num_data]
 
 
+def total(data: PyTree, num_data: int, function: Callable[[PyTree], Float[Array, " batch"]]) -> Float[Array, ""]:
+    """Return the sum of a function of a batch over the first `num_data` rows. The rows of a block are added at once."""
+    size = max(64, _BLOCK_ELEMENTS // _widest(data, function))
+    if _shards(data) > 1 or num_data <= size:
+        return jnp.sum(over_blocks(data, num_data, function))
+    rows = jax.tree.map(lambda a: jnp.asarray(a)[:num_data], data)
+
+    @jax.checkpoint
+    def block(start: Int[Array, ""]) -> Float[Array, ""]:
+        return jnp.sum(function(jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, start, size), rows)))
+
+    num_blocks = num_data // size
+    sums = jnp.sum(jax.lax.map(block, size * jnp.arange(num_blocks, dtype=jnp.int32)))
+    if num_blocks * size == num_data:
+        return sums
+    return sums + jnp.sum(function(jax.tree.map(lambda a: a[num_blocks * size :], rows)))
+
+
 def values_and_gradient(
     data: PyTree,
     num_data: int,

@@ -48,6 +48,15 @@ def distinct_indices(
         count = size if isinstance(start, int) and start == 0 else total
         _, order = jax.lax.top_k(jax.random.bits(key, (total,), jnp.uint32), count)
         return jax.lax.dynamic_slice_in_dim(order, start, size).astype(jnp.int32)
+    return permuted(jnp.arange(size, dtype=jnp.uint32) + jnp.uint32(start), total, key=key)
+
+
+def permuted(positions: UInt32[Array, " size"], total: int, *, key: PRNGKeyArray) -> Int[Array, " size"]:
+    """Return the values of a random permutation of `0..total-1` at some positions. The key determines the permutation.
+
+    The permutation is not stored. It is a Feistel network on the bits of a position, see `distinct_indices`. `total`
+    must be at least 65.
+    """
     bits = (total - 1).bit_length()
     low = bits // 2
     low_mask, high_mask = jnp.uint32(2**low - 1), jnp.uint32(2 ** (bits - low) - 1)
@@ -63,8 +72,7 @@ def distinct_indices(
     def walk(value: UInt32[Array, " size"]) -> UInt32[Array, " size"]:
         return jnp.where(value < total, value, permute(value))
 
-    first = permute(jnp.arange(size, dtype=jnp.uint32) + jnp.uint32(start))
-    return jax.lax.while_loop(lambda v: jnp.any(v >= total), walk, first).astype(jnp.int32)
+    return jax.lax.while_loop(lambda v: jnp.any(v >= total), walk, permute(positions)).astype(jnp.int32)
 
 
 def _mix(value: UInt32[Array, " size"]) -> UInt32[Array, " size"]:

@@ -26,7 +26,9 @@ class Recipe:
     likelihood: Part | None = None
     prior: Part | None = None
 
-    data: Annotated[str | None, Doc("a registered data set, a file (.csv .tsv .parquet .npz), or an IDX folder")] = None
+    data: Annotated[
+        str | None, Doc("a registered data set, a file (.csv .tsv .parquet .arrow .npy .npz), or a folder")
+    ] = None
     target: Annotated[tuple[str, ...], Doc("a target column; repeatable; default: the last column")] = ()
     task: Annotated[
         Literal["regression", "classification", "density"] | None, Doc("the task; by default determined by the data")

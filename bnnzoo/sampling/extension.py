@@ -13,7 +13,7 @@ from bnnzoo.models import AbstractModel
 from bnnzoo.recipe import Recipe, duration, to_yaml
 from bnnzoo.sampling.initial.budget import MOST_DRAWS
 from bnnzoo.sampling.launch import disk_bytes
-from bnnzoo.store.schema import CONSTANT_DATA, OBSERVED_DATA
+from bnnzoo.store.schema import CONSTANT_DATA, OBSERVED_DATA, ROW_SOURCE
 
 
 def extend(out: Path, *, draws: int | None, budget: str | None, model: AbstractModel | None) -> None:
@@ -41,7 +41,8 @@ def extend(out: Path, *, draws: int | None, budget: str | None, model: AbstractM
         for group in (CONSTANT_DATA, OBSERVED_DATA)
     )
     tree.close()
-    problem = Problem.restored(attributes, constant, observed, model)
+    # If the file refers to its training rows, only `relaunch` reads them.
+    problem = Problem.restored(attributes, constant, None if ROW_SOURCE in attributes else observed, model)
     recipe = _longer_recipe(problem.recipe, attributes, out, draws=draws, budget=budget)
     problem = problem.with_lengths(recipe, problem.sampler)
     if budget is None:

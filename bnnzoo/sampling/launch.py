@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bnnzoo import store
-from bnnzoo.assembly import Problem, sequential
+from bnnzoo.assembly import Problem, row_source, sequential
 from bnnzoo.assembly.by_hand import identity_scaler
 from bnnzoo.assembly.network_posterior import subspace_choice
 from bnnzoo.errors import BnnzooWarning, UsageError
@@ -291,9 +291,10 @@ def _rows(
     if problem.train is None:
         return {}, {}
     scaler = identity_scaler(problem.train) if problem.description is None else problem.description.scaler
-    groups = train_groups(problem.train, problem.test, scaler, fixed, problem.kept_rows)
+    train, test = row_source.stored_rows(problem.recipe, problem.train, problem.test)
+    groups = train_groups(train, test, scaler, fixed, problem.kept_rows)
     groups[CONSTANT_DATA] |= sequential.constants(problem)
-    return row_dims(problem.train, scaler), groups
+    return row_dims(train, scaler), groups
 
 
 def disk_bytes(problem: Problem) -> int:

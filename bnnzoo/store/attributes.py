@@ -74,6 +74,15 @@ class _Subspace(BaseModel):
     mode_distance: FiniteFloat
 
 
+class _RowSource(BaseModel):
+    """The data file with the training rows of a run, if the file of the run does not contain them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    path: str
+    bytes: _Count
+
+
 class _RootAttributes(BaseModel):
     """The root attributes; see docs/files.md. An attribute without a default is required in every file of bnnzoo."""
 
@@ -125,6 +134,7 @@ class _RootAttributes(BaseModel):
     task: Literal["regression", "classification", "density"] = "regression"
     likelihood: _Name = ""
     rows: _Count = 0
+    row_source: Json[_RowSource] | None = None
     inexact_resume: str = ""
     ended: _Name = ""
     stops: Json[Annotated[list[_Count], FailFast()]] = []

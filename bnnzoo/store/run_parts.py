@@ -43,7 +43,7 @@ _BLOCK_BYTES = 2**23
 # fmt: off
 _CONSTANT_ATTRIBUTES = frozenset({
     "bnnzoo_version", "data_sha256", "device", "exactness", "likelihood", "likelihood_power",
-    "model", "placement", "plugins", "precision", "rows", "sampler",
+    "model", "placement", "plugins", "precision", "row_source", "rows", "sampler",
     "seed", "signature", "task", "versions",
 })
 # fmt: on

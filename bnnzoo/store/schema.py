@@ -48,6 +48,9 @@ FINAL_STATE, CHECKPOINT_BYTES = "final_state", "checkpoint"
 KEPT_ROWS = "x_kept"
 """Variable of constant_data: the inputs at which predictions were stored, if the run stored no parameters."""
 
+ROW_SOURCE = "row_source"
+"""Root attribute of a run whose training rows are not in its file: path and size of the data file, as JSON."""
+
 SECONDS = ("start", "compile", "warmup", "sampling", "judging", "writing")
 """Phases of a run in order. The root attributes `seconds_start`, ... have their durations."""
 CHAIN, DRAW = "chain", "draw"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,9 +20,6 @@ from bnnzoo.data.columns.forms import Style
 from bnnzoo.data.columns.reading_options import Reading
 from bnnzoo.errors import BnnzooWarning
 from bnnzoo.finding import setting
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _FAR = 10.0
 """Minimal distance of a code from the nearest other value, in interquartile ranges of the other values."""
@@ -167,13 +164,14 @@ def doubts_of_codes(codes: Sequence[Code], targets: Sequence[str], *, instead: s
     return doubts
 
 
-def notes_of_unused_codes(frame: pd.DataFrame, reading: Reading, decimal: Any, where: str) -> list[str]:
+def notes_of_unused_codes(frame: Any, reading: Reading, decimal: Any, where: str) -> list[str]:
     """Return a note for each code of `missing_code` that no cell contains. Warn if the code is a list such as -9,-99.
 
     A single code causes no warning, because a part of a table need not contain every code of the whole table.
 
     Args:
-        frame: the columns in use, with the types of the file reader.
+        frame: the columns in use, with the types of the file reader: a data frame, or an object with `columns` and
+            `[name]`.
         reading: the options, including `missing_code`.
         decimal: the decimal mark of numbers in text cells.
         where: the name of the table in messages.

@@ -24,6 +24,7 @@ class AbstractTable(abc.ABC):
         decimal: the decimal mark of numbers in text; "" if the source has no option for it, so that it is a point.
         reading: the options with which the table is read, including detected options.
         note: a text with the detected options that differ from the defaults; "" if there are none.
+        num_stored_rows: the number of rows, if `frame` reads one column from the disk without the others; otherwise 0.
     """
 
     where: str
@@ -31,6 +32,7 @@ class AbstractTable(abc.ABC):
     decimal: Literal["", ".", ","] = ""
     reading: Reading = PLAIN
     note: str = ""
+    num_stored_rows: int = 0
 
     @abc.abstractmethod
     def frame(self, names: Sequence[str], text_columns: Collection[str] = (), /) -> pd.DataFrame:

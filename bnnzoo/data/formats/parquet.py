@@ -1,91 +1,48 @@
-"""Parquet files, read with pyarrow."""
+"""Parquet files, and folders of Parquet files."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bnnzoo.data.checks.check import plain_name
-from bnnzoo.data.columns.table import AbstractTable
+from bnnzoo.data.formats.arrow_table import AbstractArrowTable
 from bnnzoo.errors import UsageError
 
-if TYPE_CHECKING:
-    import pandas as pd
+SUFFIXES = (".parquet", ".pq")
 
 
-_PANDAS_INDEX = re.compile(r"__index_level_[0-9]+__")
+def parquet_files(folder: Path) -> list[Path]:
+    """Return the Parquet files in a folder, sorted by name."""
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
 
 
-def _labels_of_rows(schema: Any) -> set[str]:
-    """Return the names of the columns in which pandas stored the row index. These columns are not data."""
-    try:
-        return {name for name in schema.pandas_metadata["index_columns"] if isinstance(name, str)}
-    except (TypeError, KeyError, ValueError):  # not written by pandas
-        return set()
+class ParquetTable(AbstractArrowTable):
+    """The table in a Parquet file, or in all Parquet files of a folder, one after the other."""
 
+    kind = "a Parquet"
 
-class ParquetTable(AbstractTable):
-    """The table in a Parquet file, without the columns in which pandas stores the row index."""
-
-    def __init__(self, path: Path):
-        self.where = str(path)
-        self._path = path
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-        except ImportError as error:
-            raise UsageError(f"{self.where}: Parquet files need pyarrow; pip install 'bnnzoo[parquet]'") from error
-        # Damaged metadata can raise errors of any of the libraries involved.
-        self._errors = (OSError, ValueError, LookupError, TypeError, MemoryError, pa.ArrowException)
-        try:
-            with pq.ParquetFile(path) as file:
-                schema = file.schema_arrow
-                index = _labels_of_rows(schema)
-                columns = [name for name in schema.names if name not in index and not _PANDAS_INDEX.fullmatch(name)]
-                self._written = {plain_name(name): name for name in columns}
-                self.names = tuple(map(plain_name, columns))
-                num_rows = file.metadata.num_rows
-        except pa.ArrowNotImplementedError as error:
-            raise UsageError(
-                f"{self.where}: a column has a type that pyarrow cannot read ({error}); write it as another type"
-            ) from error
-        except self._errors as error:
-            raise self._damaged() from error
-        if not num_rows:
-            raise UsageError(f"{self.where}: no data rows; add at least one row")
-
-    def frame(self, names: Sequence[str], _text_columns: Collection[str] = (), /) -> pd.DataFrame:
-        """Return the columns `names`.
-
-        Raises:
-            UsageError: if the file is damaged, or if pandas cannot represent a column. The message names its type.
-        """
-        import pandas as pd
+    def _describe(self, path: Path) -> tuple[Any, int]:
         import pyarrow.parquet as pq
 
-        try:
-            with pq.ParquetFile(self._path, page_checksum_verification=True) as file:
-                table = file.read(columns=[self._written[name] for name in names])
-        except self._errors as error:
-            raise self._damaged() from error
-        return pd.DataFrame({name: self._convert(name, table.column(self._written[name])) for name in names})
+        self._files = parquet_files(path) if path.is_dir() else [path]
+        count, first = 0, None
+        for path_of_part in self._files:
+            with pq.ParquetFile(path_of_part) as file:
+                schema, count = file.schema_arrow, count + file.metadata.num_rows
+            first = schema if first is None else first
+            if not schema.equals(first):
+                raise UsageError(
+                    f"{path_of_part}: other columns than in {self._files[0].name}; all files of a folder must have the "
+                    "same columns, with the same types"
+                )
+        return first, count
 
-    def _convert(self, name: str, column: Any) -> pd.Series:
-        import pandas as pd
+    def _read(self, columns: list[str]) -> Any:
         import pyarrow as pa
+        import pyarrow.parquet as pq
 
-        # By default, pandas converts a column of integers with missing cells to float64, which loses digits.
-        types = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
-        try:
-            column.validate(full=True)  # finds text that is not UTF-8
-            return column.to_pandas(types_mapper=types.get)
-        except self._errors as error:
-            raise UsageError(
-                f"{self.where}: column {name}: a cell of type {column.type} cannot be read ({error}); write the "
-                "column as numbers, text, or dates of the years 1 to 9999, or leave it out"
-            ) from error
-
-    def _damaged(self) -> UsageError:
-        return UsageError(f"{self.where}: not a Parquet file, or damaged; write it again")
+        tables = []
+        for path in self._files:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                tables.append(file.read(columns=columns))
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)

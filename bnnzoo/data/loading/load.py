@@ -74,7 +74,7 @@ def load(spec: Spec, *, task: str | None = None, **options: Any) -> Dataset:
         }
         given_options = [setting(option) for option, is_given in table_options.items() if is_given]
         problem = f"{' and '.join(given_options)} can be used with" if given_options else "columns can be selected in"
-        raise UsageError(f"{where}: {problem} tables only (.csv .tsv .parquet .pq, data frames)")
+        raise UsageError(f"{where}: {problem} tables only (.csv .tsv .parquet .pq .arrow .feather .npy, data frames)")
     if isinstance(source, Dataset):
         if reading.censored and not source.reading.censored:
             raise UsageError(f"{source.name}: [[censored=True]] is supported for tables and arrays only")

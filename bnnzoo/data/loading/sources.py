@@ -11,10 +11,12 @@ from bnnzoo.data.checks.check import did_you_mean
 from bnnzoo.data.columns.reading_options import PLAIN, Reading
 from bnnzoo.data.columns.table import AbstractTable
 from bnnzoo.data.formats.delimited import DELIMITERS, DelimitedTable
+from bnnzoo.data.formats.feather import FeatherTable
 from bnnzoo.data.formats.frames import FrameTable, is_frame
 from bnnzoo.data.formats.idx import IdxFolder
+from bnnzoo.data.formats.npy import NpyTable
 from bnnzoo.data.formats.npz_archive import NpzFile
-from bnnzoo.data.formats.parquet import ParquetTable
+from bnnzoo.data.formats.parquet import ParquetTable, parquet_files
 from bnnzoo.data.loading.new_files import open_like_training
 from bnnzoo.data.rows.dataset import Dataset, from_rows
 from bnnzoo.data.rows.signature import Signature
@@ -25,6 +27,9 @@ READERS: dict[str, Callable[[Path], AbstractTable | NpzFile]] = {
     ".tsv": DelimitedTable,
     ".parquet": ParquetTable,
     ".pq": ParquetTable,
+    ".arrow": FeatherTable,
+    ".feather": FeatherTable,
+    ".npy": NpyTable,
     ".npz": NpzFile,
 }
 """Readers of files, by suffix. `IdxFolder`, which reads folders, has the same methods as `NpzFile`."""
@@ -64,7 +69,7 @@ def source_of(spec: Spec, reading: Reading = PLAIN, signature: Signature | None 
             f"({' '.join(DELIMITERS)}); remove them"
         )
     if path is not None:
-        return IdxFolder(path) if path.is_dir() else READERS[path.suffix.lower()](path)
+        return _folder(path) if path.is_dir() else READERS[path.suffix.lower()](path)
     if isinstance(spec, tuple) and len(spec) != 2:
         raise UsageError(f"data: must be a pair (x, y) (got a tuple of {len(spec)})")
     if isinstance(spec, Dataset | tuple):
@@ -113,9 +118,13 @@ def _as_path(spec: str | Path) -> Path | None:
         remedy = next((f"; {text}" for suffixes, text in _REMEDIES.items() if suffix in suffixes), "")
         raise UsageError(
             f"{spec}: unknown kind of data file {path.suffix or '(no suffix)'}; use one of {' '.join(READERS)}, "
-            f"or an IDX folder{remedy}"
+            f"or a folder of IDX or Parquet files{remedy}"
         )
     return path
+
+
+def _folder(path: Path) -> ParquetTable | IdxFolder:
+    return ParquetTable(path) if parquet_files(path) else IdxFolder(path)
 
 
 def _registered(name: str) -> Dataset:

@@ -14,22 +14,22 @@ from numpy.typing import NDArray
 from bnnzoo.data.checks.check import check_column_names
 from bnnzoo.data.columns.bounds import as_cells, bounds_of, is_bounds_array
 from bnnzoo.data.columns.cells import Cells
-from bnnzoo.data.columns.codes import Code, doubts_of_codes, find_codes, notes_of_unused_codes
-from bnnzoo.data.columns.column_types import interpret
+from bnnzoo.data.columns.codes import Code, doubts_of_codes, find_codes
 from bnnzoo.data.columns.doubts import doubts_of_dates, doubts_of_inputs, doubts_of_targets, doubts_of_text
 from bnnzoo.data.columns.faults import Faults, list_names
-from bnnzoo.data.columns.forms import Style
 from bnnzoo.data.columns.levels import merge_equal_levels
 from bnnzoo.data.columns.reading_options import Reading
 from bnnzoo.data.columns.table import AbstractTable
 from bnnzoo.data.encoding.input_encoding import MISSING_REMEDY, Encoding, Unseen, check_cells, check_exposure
 from bnnzoo.data.encoding.targets import check_censored, codes_of, regression_targets, targets_of
 from bnnzoo.data.formats.frames import FrameTable, is_frame
+from bnnzoo.data.loading.column_reading import encode, keep_rows, read_cells
 from bnnzoo.data.loading.selection import ColumnChoice, check_known, select_categories, select_columns
 from bnnzoo.data.rows.arrays import check_task
 from bnnzoo.data.rows.dataset import Dataset, from_rows
 from bnnzoo.data.rows.signature import Signature
 from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.files import mapped
 from bnnzoo.finding import setting, spell_settings, spelling
 
 
@@ -52,7 +52,7 @@ def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, n
     faults = Faults(table, inputs=frozenset(features), targets=frozenset(targets if features else ()))
     kinds = ["text" if name in categories else "number" if name == choice.exposure else "" for name in features]
     kinds += ["number" if reading.censored else kind] * len(targets)
-    cells = _read([*features, *targets], kinds, faults, reading, targets)
+    cells = read_cells([*features, *targets], kinds, faults, reading, targets)
     num_features = len(features)
     missing = MISSING_REMEDY if choice.missing == "error" else ""
     no_median = "" if choice.missing == "drop" else "drop such rows with [[missing=drop]]"
@@ -94,8 +94,8 @@ def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, n
         rows = from_rows(table_targets.y, name=name, names=targets)
         return replace(rows, notes=notes, left_out=left_out, reading=_reading_used(table, reading))
     return Dataset(
-        x=encoding.encode(cells[:num_features]),
-        y=table_targets.y,
+        x=encode(encoding, cells[:num_features]),
+        y=mapped.store(table_targets.y) if mapped.is_mapped(cells[0].numbers) else table_targets.y,
         task=check_task(table_targets.task) or "regression",
         feature_names=encoding.inputs,
         target_names=targets,
@@ -181,7 +181,7 @@ def _new_rows(
     check_column_names(table.names, table.where, [*features, *targets])
     faults = Faults(table, trained=True, targets=frozenset(targets))
     kinds = [column.kind for column in encoding.columns] + [*targets.values()]
-    cells = _read([*features, *targets], kinds, faults, signature.reading, [*targets])
+    cells = read_cells([*features, *targets], kinds, faults, signature.reading, [*targets])
     inputs, outputs = cells[: len(features)], cells[len(features) :]
     leave_out = encoding.missing == "drop" and bool(targets)
     missing_advice = "" if leave_out else "leave such rows out"
@@ -191,39 +191,16 @@ def _new_rows(
         check_exposure(exposure, faults, missing=missing_advice)
     check_cells(inputs[:num_plain_inputs], faults, missing=input_advice[encoding.missing])
     check_cells(outputs, faults, missing=missing_advice)
-    is_complete = ~np.any([column.is_missing for column in cells], 0)
+    is_complete = ~_has_missing(cells)
     inputs = encoding.match_levels(inputs, faults, is_complete if leave_out else np.ones_like(is_complete))
     faults.check()
     if not leave_out:
-        return encoding.encode(inputs), outputs, np.arange(len(is_complete))
+        return encode(encoding, inputs), outputs, np.arange(len(is_complete))
     keep, left_out = _complete_rows(cells, table.where, "fill some in, or train with [[missing=median]]")
     if left_out:
         warnings.warn(f"{table.where}: {left_out}", BnnzooWarning, stacklevel=2)
-    kept_inputs = [column._replace(numbers=column.numbers[keep]) for column in inputs]
-    return encoding.encode(kept_inputs), outputs, np.flatnonzero(keep)
-
-
-def _read(
-    names: Sequence[str],
-    kinds: Sequence[str],
-    faults: Faults,
-    reading: Reading,
-    targets: Sequence[str],
-) -> list[Cells]:
-    table = faults.table
-    frame = table.frame(names, [name for name, kind in zip(names, kinds, strict=True) if kind == "text"])
-    if reading.missing_code and not faults.trained:
-        faults.notes += notes_of_unused_codes(frame, reading, table.decimal, table.where)
-    return [
-        interpret(
-            name,
-            series,
-            faults,
-            kind=kind,
-            style=Style(table.decimal, reading.codes_of(name), reading.censored and name in targets),
-        )
-        for name, kind, (_, series) in zip(names, kinds, frame.items(), strict=True)
-    ]
+    kept = np.flatnonzero(keep)
+    return encode(encoding, [keep_rows(column, kept) for column in inputs]), outputs, kept
 
 
 def _complete_rows(cells: Sequence[Cells], where: str, remedy: str) -> tuple[NDArray[np.bool_], str]:
@@ -232,7 +209,7 @@ def _complete_rows(cells: Sequence[Cells], where: str, remedy: str) -> tuple[NDA
     Raises:
         UsageError: if every row has a missing cell. The message ends with `remedy`.
     """
-    keep = ~np.any([column.is_missing for column in cells], 0)
+    keep = ~_has_missing(cells)
     if keep.all():
         return keep, ""
     missing_by_column = {column.name: column.is_missing for column in cells if column.is_missing.any()}
@@ -242,11 +219,18 @@ def _complete_rows(cells: Sequence[Cells], where: str, remedy: str) -> tuple[NDA
     return keep, f"{int(np.sum(~keep))} of {keep.size} rows left out, because of missing cells in {counts}"
 
 
+def _has_missing(cells: Sequence[Cells]) -> NDArray[np.bool_]:
+    """Return a mask of the rows with a missing cell."""
+    has_missing = np.zeros(len(cells[0].numbers), bool)
+    for column in cells:
+        has_missing |= column.is_missing
+    return has_missing
+
+
 def _keep_rows(column: Cells, keep: NDArray[np.bool_]) -> Cells:
     """Return the cells of the rows in the mask `keep`, without the levels that occur only in other rows."""
     if column.kind != "text":
-        bounds = None if column.bounds is None else column.bounds[keep]
-        return column._replace(numbers=column.numbers[keep], bounds=bounds)
+        return keep_rows(column, np.flatnonzero(keep))
     used_levels, codes = np.unique(column.numbers[keep], return_inverse=True)
     return column._replace(
         numbers=codes.reshape(-1).astype(float), levels=tuple(column.levels[int(code)] for code in used_levels)

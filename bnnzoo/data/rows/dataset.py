@@ -29,6 +29,7 @@ from bnnzoo.data.encoding.targets import (
 from bnnzoo.data.rows.arrays import as_inputs, check_task, label_array, numeric_array
 from bnnzoo.data.rows.signature import Signature
 from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.files import mapped
 from bnnzoo.finding import spell_settings, spelling
 
 
@@ -115,13 +116,14 @@ class Dataset:
         digest = hashlib.sha256()
         for array in (self.x, self.y):
             digest.update(f"{array.dtype}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
+            for rows in mapped.row_blocks(array):
+                digest.update(np.ascontiguousarray(array[rows]).tobytes())
         return digest.hexdigest()
 
     def take(self, indices: ArrayLike) -> Dataset:
         """Return a data set of the rows `indices` [M], in this order, without the test set."""
         rows = np.asarray(indices)
-        return replace(self, x=self.x[rows], y=self.y[rows], test=None)
+        return replace(self, x=mapped.take(self.x, rows), y=mapped.take(self.y, rows), test=None)
 
     def as_task(self, task: str | None) -> Dataset:
         """Return the data for another task.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from bnnzoo.data.columns.bounds import uncensored_targets
 from bnnzoo.data.rows.dataset import Dataset
 from bnnzoo.data.rows.signature import Signature
 from bnnzoo.errors import UsageError
+from bnnzoo.files import mapped
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,18 +118,34 @@ class Scaler:
         return (values * self.y_sd.astype(np.float64) + self.y_mean).astype(np.float32)
 
     def apply(self, dataset: Dataset) -> Dataset:
-        """Return the rows of `dataset`, without its test set, in the network's units."""
-        return replace(dataset, x=self.scale_inputs(dataset.x), y=self.scale_targets(dataset.y), test=None)
+        """Return the rows of `dataset`, without its test set, in the network's units.
+
+        Rows in temporary files are scaled once, as long as the same scaler and the same data set exist.
+        """
+        scaler, scaled = _SCALED.get(dataset, (None, dataset))
+        if scaler is self:
+            return scaled
+        scaled = replace(dataset, x=self.scale_inputs(dataset.x), y=self.scale_targets(dataset.y), test=None)
+        if mapped.is_mapped(dataset.x):
+            _SCALED[dataset] = (self, scaled)
+        return scaled
+
+
+_SCALED: weakref.WeakKeyDictionary[Dataset, tuple[Scaler, Dataset]] = weakref.WeakKeyDictionary()
+"""For data sets with rows in temporary files: the last scaler, and the scaled rows."""
 
 
 def _scale(values: NDArray[Any], mean: NDArray[np.float32], sd: NDArray[np.float32], where: str) -> NDArray[np.float32]:
-    return finite_float32((values.astype(np.float64) - mean) / sd, where)
+    def scale_block(block: NDArray[Any]) -> NDArray[np.float32]:
+        return finite_float32((block.astype(np.float64) - mean) / sd, where)
+
+    return mapped.map_blocks(scale_block, values) if mapped.is_mapped(values) else scale_block(values)
 
 
 def _refuse_far(
     values: NDArray[Any], mean: NDArray[np.float32], sd: NDArray[np.float32], where: str, names: Sequence[str]
 ) -> None:
-    ends = np.stack([values.min(0, initial=np.inf), values.max(0, initial=-np.inf)])
+    ends = _ends(values)
     is_too_far = np.isfinite(ends).all(0) & (
         np.abs((ends - mean.astype(np.float64)) / sd) > np.finfo(np.float32).max
     ).any(0)
@@ -148,12 +166,37 @@ def _is_valid_divisor(sd: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 def _moments(values: NDArray[Any], values_name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the mean and the sd over the first axis, in float64. The sd is 1 if all values are equal."""
-    mean = np.asarray(values.mean(axis=0, dtype=np.float64))
-    sd = np.asarray(values.std(axis=0, dtype=np.float64))
-    is_constant = values.max(axis=0) == values.min(axis=0)
+    if mapped.is_mapped(values):
+        mean, sd = _moments_of_blocks(values)
+    else:
+        mean, sd = (np.asarray(moment(axis=0, dtype=np.float64)) for moment in (values.mean, values.std))
+    least, largest = _ends(values)
+    is_constant = largest == least
     if np.any(~is_constant & ~_is_valid_divisor(sd.astype(np.float32))):
         raise UsageError(f"{values_name}: the numbers differ by too little to be standardised in float32; rescale them")
     return mean, np.where(is_constant, 1.0, sd)
+
+
+def _moments_of_blocks(values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean and the sd over the first axis of a mapped array, from sums over its blocks in float64."""
+
+    def sum_of(function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
+        total = np.zeros(values.shape[1:])
+        for rows in mapped.row_blocks(values):
+            # The total so far is the first row, so that the rows are added in the same order as without blocks.
+            total = np.concatenate([total[None], function(values[rows].astype(np.float64))]).sum(0)
+        return total
+
+    mean = sum_of(lambda block: block) / len(values)
+    return mean, np.sqrt(sum_of(lambda block: (block - mean) ** 2) / len(values))
+
+
+def _ends(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the smallest and the largest values over the first axis; infinite if there are no rows."""
+    least, largest = np.full(values.shape[1:], np.inf), np.full(values.shape[1:], -np.inf)
+    for rows in mapped.row_blocks(values):
+        least, largest = np.minimum(least, values[rows].min(0)), np.maximum(largest, values[rows].max(0))
+    return np.stack([least, largest])
 
 
 def _byte_moments(images: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -6,10 +6,13 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from jaxtyping import Float
 
+from bnnzoo.data.encoding.input_encoding import Encoding
 from bnnzoo.data.encoding.targets import recode
 from bnnzoo.data.rows.dataset import Dataset
 from bnnzoo.errors import UsageError
+from bnnzoo.files import mapped
 
 
 def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset, Dataset | None]:
@@ -76,6 +79,10 @@ def _fill_missing(train: Dataset, test: Dataset | None) -> tuple[Dataset, Datase
     if train.encoding is None:
         return train, test
     encoding = train.encoding.with_medians(train.x, train.name)
-    filled_sets = [rows and replace(rows, x=encoding.fill(rows.x), encoding=encoding) for rows in (train, test)]
+    filled_sets = [rows and replace(rows, x=_filled(encoding, rows.x), encoding=encoding) for rows in (train, test)]
     assert filled_sets[0] is not None
     return filled_sets[0], filled_sets[1]
+
+
+def _filled(encoding: Encoding, x: Float[np.ndarray, "row feature"]) -> Float[np.ndarray, "row feature"]:
+    return mapped.map_blocks(encoding.fill, x) if mapped.is_mapped(x) else encoding.fill(x)

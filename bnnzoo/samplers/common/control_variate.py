@@ -93,11 +93,9 @@ def make_anchor(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, se
     The computation costs as much as two passes over the data. If `second` is true, the Hessian costs one more pass for
     each parameter.
     """
-
-    def total(t: Float[Array, " dim"]) -> Float[Array, ""]:
-        return jnp.sum(posterior.log_likelihoods(t))
-
-    return Anchor(theta, jax.grad(total)(theta), _hessian(posterior, theta) if second else None)
+    return Anchor(
+        theta, jax.grad(posterior.total_log_likelihood)(theta), _hessian(posterior, theta) if second else None
+    )
 
 
 def expanded(posterior: AbstractPosterior, *, second: bool) -> AbstractPosterior:

@@ -299,6 +299,7 @@ def train_networks(
         key=jax.random.fold_in(key, 2**31),
         most_steps=recipe.start_steps,
         held_out=recipe.start_held_out,
+        stores_order=not problem.has_mapped_rows,
     )
     progress = ((int(training.steps.max()), training) for training in stream)
     final_training = work.last_value(progress, f"training {trained_part}", recipe.start_steps)

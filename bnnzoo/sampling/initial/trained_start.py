@@ -13,6 +13,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.permutation import distinct_indices, permuted
 from bnnzoo.samplers.variational import training
 from bnnzoo.sampling.devices.placement import Placement
 
@@ -57,6 +58,7 @@ def train(
     most_steps: int = MOST_STEPS,
     held_out: float = 0.1,
     steps_a_look: int = 500,
+    stores_order: bool = True,
 ) -> Iterator[Trained]:
     """Train one network per chain (a deep ensemble): maximise the posterior density by Adam, with early stopping.
 
@@ -73,6 +75,8 @@ def train(
         most_steps: largest number of steps.
         held_out: fraction of the rows to hold out.
         steps_a_look: number of steps after which a result is yielded.
+        stores_order: whether each chain has an array with its random order of all rows. Otherwise the order is another
+            one, which is computed where it is needed, so that the memory does not grow with the number of rows.
 
     Yields:
         the result so far, every `steps_a_look` steps and at the end.
@@ -92,6 +96,7 @@ def train(
             np.int32(min(steps_a_look, most_steps - steps_done)),
             traced_max_steps,
             rows,
+            stores_order,
         )
         steps = np.asarray(state.step)
         steps_done = int(np.max(steps))
@@ -170,24 +175,35 @@ def _advance(
     count: Int[Array, ""] | np.int32,
     most_steps: Int[Array, ""] | np.int32,
     held_out: int,
+    stores_order: bool,
 ) -> Training:
     total = posterior.num_data
+    num_training_rows = total - held_out
 
     def advance_chain(shared, state, key):
         posterior, count, most_steps = shared
-        order = jax.random.permutation(jax.random.fold_in(key, 0), total)
-        training_rows = order[held_out:]
+        order_key = jax.random.fold_in(key, 0)
+        if stores_order:
+            order = jax.random.permutation(order_key, total)
+            held_out_rows, training_rows = order[:held_out], order[held_out:]
+        else:
+            held_out_rows, training_rows = distinct_indices(held_out, total, key=order_key), None
+
+        def rows_at(numbers):
+            if training_rows is not None:
+                return training_rows[numbers]
+            return permuted(numbers.astype(jnp.uint32) + jnp.uint32(held_out), total, key=order_key)
 
         def held_out_loss(theta):
             if not held_out:
                 return training.loss(posterior, theta, posterior.all_rows())
-            return -jnp.mean(posterior.log_likelihood(theta, posterior.take(order[:held_out])))
+            return -jnp.mean(posterior.log_likelihood(theta, posterior.take(held_out_rows)))
 
         def update(state):
             rows = jax.random.randint(
-                jax.random.fold_in(key, state.step + 1), (min(_BATCH, training_rows.size),), 0, training_rows.size
+                jax.random.fold_in(key, state.step + 1), (min(_BATCH, num_training_rows),), 0, num_training_rows
             )
-            batch = posterior.take(training_rows[rows])
+            batch = posterior.take(rows_at(rows))
             weights = _weights(posterior, state.theta, batch, state.step / most_steps)
             gradient = jax.grad(lambda theta: training.loss(posterior, theta, batch, weights=weights))(state.theta)
             gradient = jnp.where(jnp.isfinite(gradient), gradient, 0.0)

@@ -126,8 +126,19 @@ def _reported(setup: Setup, phase: Phase, states: PyTree) -> Stats:
 
 
 @eqx.filter_jit
+def _prepared_without_rows(sampler: AbstractSampler, posterior: AbstractPosterior) -> AbstractPosterior:
+    """Return the prepared posterior; its data are None if they have not changed. A program would return a copy."""
+    prepared = sampler.prepare(posterior)
+    leaves = zip(jax.tree.leaves(prepared.data), jax.tree.leaves(posterior.data), strict=True)
+    has_same_rows = all(leaf is other for leaf, other in leaves)
+    return eqx.tree_at(lambda p: p.data, prepared, None) if has_same_rows else prepared
+
+
 def _prepared(sampler: AbstractSampler, posterior: AbstractPosterior) -> AbstractPosterior:
-    return sampler.prepare(posterior)
+    prepared = _prepared_without_rows(sampler, posterior)
+    if prepared.data is not None:
+        return prepared
+    return eqx.tree_at(lambda p: p.data, prepared, posterior.data, is_leaf=lambda node: node is None)
 
 
 def prepare(sampler: AbstractSampler, posterior: AbstractPosterior, placement: Placement) -> AbstractPosterior:

@@ -1,0 +1,88 @@
+"""References to the training rows of a run whose rows are too large for its file.
+
+The file of such a run has no training rows. It has the path and the size of the data file instead, and the SHA-256 hash
+of the training rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bnnzoo.assembly.recipe_parts import likelihood_task
+from bnnzoo.data import Dataset, load_recipe_data, split
+from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.files import mapped
+from bnnzoo.recipe import Recipe
+from bnnzoo.store.schema import ROW_SOURCE
+
+MOST_TEST_ROWS = 100_000
+"""Largest number of test rows in the file of a run whose training rows are not in its file."""
+
+
+def reference(recipe: Recipe, train: Dataset | None) -> dict[str, str]:
+    """Return the root attribute that refers to the training rows; empty if the run's file contains them."""
+    if train is None or not mapped.is_mapped(train.x) or recipe.data is None or recipe.prior_from is not None:
+        return {}
+    path = Path(recipe.data).expanduser().absolute()
+    return {ROW_SOURCE: json.dumps({"path": str(path), "bytes": _num_bytes(path)})}
+
+
+def stored_rows(recipe: Recipe, train: Dataset, test: Dataset | None) -> tuple[Dataset, Dataset | None]:
+    """Return the training rows and the test rows that the run's file contains.
+
+    If the file refers to its training rows, it contains none of them, and at most `MOST_TEST_ROWS` evenly spaced test
+    rows.
+    """
+    if not reference(recipe, train):
+        return train, test
+    if test is not None and test.num_data > MOST_TEST_ROWS:
+        test = test.take(np.linspace(0, test.num_data - 1, MOST_TEST_ROWS).round().astype(int))
+    return train.take(np.arange(0)), test
+
+
+def referenced_rows(attributes: Mapping[str, Any], recipe: Recipe) -> Dataset | None:
+    """Read the training rows to which the file of a run refers; None if the file contains its training rows.
+
+    Args:
+        attributes: the root attributes of the file.
+        recipe: the recipe of the run.
+
+    Raises:
+        UsageError: if the data file is missing, or if its training rows are not those of the run.
+    """
+    if ROW_SOURCE not in attributes:
+        return None
+    source = json.loads(str(attributes[ROW_SOURCE]))
+    path = Path(source["path"])
+    remedy = "restore the file from a copy, or start the run again with [[force=True]]"
+    if not path.exists():
+        raise UsageError(f"{path}: no such file, but it has the training rows of this run; {remedy}")
+    if (size := _num_bytes(path)) != source["bytes"]:
+        raise UsageError(
+            f"{path}: has changed since the start of this run, whose training rows it has (got {size} bytes, expected "
+            f"{source['bytes']}); {remedy}"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BnnzooWarning)  # the run has shown the warnings about its data at its start
+        rows = load_recipe_data(dataclasses.replace(recipe, data=str(path)))
+    rows = rows.as_task(recipe.task or likelihood_task(recipe))
+    train, _ = split(rows, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
+    if (digest := train.sha256()) != attributes.get("data_sha256"):
+        raise UsageError(
+            f"{path}: its training rows are not those of this run (got SHA-256 {digest[:12]}..., expected "
+            f"{str(attributes.get('data_sha256'))[:12]}...); {remedy}"
+        )
+    return train
+
+
+def _num_bytes(path: Path) -> int:
+    """Return the size of a file, or of all files in a folder."""
+    files = [path] if path.is_file() else [file for file in path.iterdir() if file.is_file()]
+    return sum(file.stat().st_size for file in files)

@@ -1,0 +1,157 @@
+"""Arrays in temporary files, for rows that should not be held in memory.
+
+Such an array is a `numpy.memmap`. JAX on a CPU uses its memory without a copy, because the array starts at a page of
+memory. The file has no name, or is deleted by the operating system, so nothing is left behind by a process that is
+killed.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from numpy.typing import DTypeLike, NDArray
+
+from bnnzoo.errors import UsageError
+
+LARGE_BYTES = 500_000_000
+"""Size of the values of a data file, in bytes as float32, above which its rows are kept in temporary files."""
+_BLOCK_BYTES = 2**24
+"""Size of the blocks in which mapped arrays are read and written."""
+_ROOMY_FOLDER = Path("/var/tmp")
+"""Folder for large temporary files on Unix. The usual one, /tmp, is often in memory."""
+_SECONDS_BETWEEN_TRIMS = 0.1
+_MAPPINGS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+"""The mappings of all arrays that exist."""
+_TRIMMER = threading.Event()
+"""Whether a thread trims the mappings."""
+
+
+def is_mapped(array: Any) -> bool:
+    """Whether an array is in a temporary file."""
+    return isinstance(array, np.memmap)
+
+
+def empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.memmap:
+    """Return an array of zeros in a temporary file.
+
+    The file is in the folder of the environment variable TMPDIR, if it is set.
+
+    Raises:
+        UsageError: if the folder has too little free space.
+    """
+    folder = _folder()
+    size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
+    remedy = "free some space, or set the environment variable TMPDIR to a folder with more space"
+    if (free := shutil.disk_usage(folder).free) < size:
+        raise UsageError(
+            f"{folder}: a temporary file of {size / 1e9:.2g} GB is needed (got {free / 1e9:.2g} GB); {remedy}"
+        )
+    with tempfile.TemporaryFile(dir=folder, prefix="bnnzoo-") as file:
+        if hasattr(os, "posix_fallocate"):
+            # Without reserved space, a write to a mapped page of a full disk would kill the process.
+            try:
+                os.posix_fallocate(file.fileno(), 0, size)
+            except OSError as error:
+                raise UsageError(
+                    f"{folder}: a temporary file of {size / 1e9:.2g} GB cannot be made ({error}); {remedy}"
+                ) from error
+        file.truncate(size)
+        # The mapping keeps the file alive after it is closed.
+        array = np.memmap(file, dtype, "r+", shape=shape)
+    _trim_later(array)
+    return array
+
+
+def store(array: NDArray[Any]) -> np.memmap:
+    """Return a copy of an array in a temporary file."""
+    return map_blocks(lambda block: block, array, array.dtype)
+
+
+def row_blocks(array: NDArray[Any]) -> Iterator[slice]:
+    """Yield consecutive slices of the rows of an array. A slice of float32 or float64 numbers has at most 16 MB."""
+    size = rows_of_a_block(array)
+    for start in range(0, len(array), size):
+        yield slice(start, min(start + size, len(array)))
+
+
+def rows_of_a_block(array: NDArray[Any]) -> int:
+    """Return the number of rows of a block of `row_blocks`."""
+    return max(1, _BLOCK_BYTES // max(1, math.prod(array.shape[1:]) * array.dtype.itemsize))
+
+
+def map_blocks(
+    function: Callable[[NDArray[Any]], NDArray[Any]], array: NDArray[Any], dtype: DTypeLike = np.float32
+) -> np.memmap:
+    """Return `function(block)` of all blocks of rows in one mapped array. A block and its result have equal shapes."""
+    result = empty(array.shape, dtype)
+    for rows in row_blocks(array):
+        result[rows] = function(array[rows])
+    return result
+
+
+def take(array: NDArray[Any], indices: Int[np.ndarray, " taken"]) -> NDArray[Any]:
+    """Return the rows `indices` of an array. If the array is mapped, the result is mapped too.
+
+    A mapped array is read once, from its first to its last row, and the result is written in as few ranges as possible.
+    Random access would be slow for rows that exceed the free memory. First, each row goes to the block of the result to
+    which it belongs. Then the rows of each block are put in order.
+    """
+    if not is_mapped(array):
+        return array[indices]
+    result = empty((len(indices), *array.shape[1:]), array.dtype)
+    blocks = list(row_blocks(result))
+    sources = [np.sort(indices[block]) for block in blocks]
+    num_placed = [0] * len(blocks)
+    for rows in row_blocks(array):
+        values = np.array(array[rows])
+        for i, (block, source) in enumerate(zip(blocks, sources, strict=True)):
+            end = int(np.searchsorted(source, rows.stop))
+            start = block.start + num_placed[i]
+            result[start : block.start + end] = values[source[num_placed[i] : end] - rows.start]
+            num_placed[i] = end
+    for block in blocks:
+        in_source_order = np.array(result[block])
+        result[block][np.argsort(indices[block], kind="stable")] = in_source_order
+    return result
+
+
+def _trim_later(array: np.memmap) -> None:
+    """Give the pages of a mapped array back every tenth of a second. Their content stays in the file.
+
+    The operating system would take the pages back when it needs memory. But until then they would count as memory of
+    this process, and a job scheduler may end a process that has too much.
+    """
+    mapping = getattr(array, "_mmap", None)
+    if not isinstance(mapping, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    _MAPPINGS.add(mapping)
+    if not _TRIMMER.is_set():
+        _TRIMMER.set()
+        threading.Thread(target=_trim, name="bnnzoo-trim", daemon=True).start()
+
+
+def _trim() -> None:
+    while mappings := list(_MAPPINGS):
+        for mapping in mappings:
+            mapping.madvise(mmap.MADV_DONTNEED)
+        del mappings, mapping
+        time.sleep(_SECONDS_BETWEEN_TRIMS)
+    _TRIMMER.clear()
+
+
+def _folder() -> Path:
+    if "TMPDIR" not in os.environ and os.access(_ROOMY_FOLDER, os.W_OK):
+        return _ROOMY_FOLDER
+    return Path(tempfile.gettempdir())

@@ -1,0 +1,139 @@
+"""Runs whose training rows are in temporary files."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bnnzoo
+from bnnzoo.assembly import row_source
+from bnnzoo.errors import UsageError
+from bnnzoo.files import mapped
+from bnnzoo.posterior import passes
+from bnnzoo.posterior.permutation import permuted
+
+ROWS = 600
+OPTIONS = {"chains": 2, "warmup": 0, "draws": 40, "likelihood": "gaussian", "seed": 5, "progress": False}
+SGLD = {"name": "sgld", "batch_size": 20, "step_size": 1e-6}
+
+
+@pytest.fixture
+def data(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(ROWS, 4))
+    np.save(path := tmp_path / "rows.npy", np.column_stack([x, np.sin(x).sum(1) + 0.1 * rng.normal(size=ROWS)]))
+    return path
+
+
+@pytest.fixture
+def make_large(monkeypatch):
+    return lambda: monkeypatch.setattr(mapped, "LARGE_BYTES", 0)
+
+
+def sampled(data, out, sampler=SGLD, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bnnzoo.BnnzooWarning)
+        return bnnzoo.sample({"name": "mlp", "hidden": (5,)}, sampler, data=str(data), out=out, **OPTIONS | options)
+
+
+def draws_of(run):
+    return {str(name): values.to_numpy() for name, values in run.tree["posterior"].data_vars.items()}
+
+
+def assert_same_draws(run, other):
+    draws, other_draws = draws_of(run), draws_of(other)
+    assert draws.keys() == other_draws.keys()
+    for name, values in draws.items():
+        assert np.array_equal(values, other_draws[name]), name
+
+
+def test_draws_equal_those_of_rows_in_memory(data, make_large, tmp_path):
+    run = sampled(data, tmp_path / "memory.nc", init="prior")
+    make_large()
+    large = sampled(data, tmp_path / "large.nc", init="prior")
+    assert_same_draws(run, large)
+    assert large.attributes["data_sha256"] == run.attributes["data_sha256"]
+    assert large.attributes["rows"] == run.attributes["rows"] == 540
+    source = json.loads(large.attributes["row_source"])
+    assert source == {"path": str(data), "bytes": data.stat().st_size}
+    assert "row_source" not in run.attributes
+    assert large.tree["constant_data"]["x"].shape == (0, 4)
+    assert run.tree["constant_data"]["x"].shape == (540, 4)
+    assert np.array_equal(large.tree["constant_data"]["x_test"], run.tree["constant_data"]["x_test"])
+    for name, value in run.evaluate().items():
+        if name in ("nll", "rmse", "coverage_90"):
+            assert large.evaluate()[name] == value, name
+
+
+@pytest.mark.parametrize("stochastic", ["last", "identified"])
+def test_penalty_samples_rows_in_temporary_files(stochastic, data, make_large, tmp_path):
+    make_large()
+    penalty = {"name": "penalty", "batch_size": 10, "num_batches": 5}
+    run = sampled(data, tmp_path / "run.nc", penalty, stochastic=stochastic, start_steps=100, warmup=50)
+    assert run.attributes["complete"] == 1
+    assert np.isfinite(run.evaluate()["nll"])
+    assert all(np.isfinite(values).all() for values in draws_of(run).values())
+
+
+def test_a_run_is_extended_with_the_rows_of_its_data_file(data, make_large, tmp_path):
+    make_large()
+    long = sampled(data, tmp_path / "long.nc", init="prior", draws=80)
+    sampled(data, tmp_path / "short.nc", init="prior")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bnnzoo.BnnzooWarning)
+        extended = bnnzoo.resume(tmp_path / "short.nc", draws=80, progress=False)
+    assert_same_draws(long, extended)
+
+
+@pytest.mark.parametrize("change", ["value", "length", "missing"])
+def test_a_changed_data_file_is_refused(change, data, make_large, tmp_path):
+    make_large()
+    run = sampled(data, out := tmp_path / "run.nc", init="prior")
+    rows = np.load(data)
+    if change == "value":
+        rows[-1, 0] += 1e-3
+    np.save(data, rows[:-1] if change == "length" else rows)
+    if change == "missing":
+        data.unlink()
+    problem = {
+        "value": r"its training rows are not those of this run \(got SHA-256 .*expected ",
+        "length": r"has changed since the start of this run.*\(got \d+ bytes, expected \d+\)",
+        "missing": "no such file, but it has the training rows of this run",
+    }[change]
+    with pytest.raises(UsageError, match=problem):
+        bnnzoo.resume(out, draws=80, progress=False)
+    assert_same_draws(bnnzoo.open(out), run)
+
+
+def test_the_file_has_a_limited_number_of_test_rows(data, make_large, tmp_path, monkeypatch):
+    make_large()
+    monkeypatch.setattr(row_source, "MOST_TEST_ROWS", 7)
+    run = sampled(data, tmp_path / "run.nc", init="prior")
+    assert run.tree["constant_data"]["x_test"].shape == (7, 4)
+
+
+@pytest.mark.parametrize("total", [65, 100, 1 << 12, (1 << 12) + 1])
+def test_permuted_positions_are_a_permutation(total):
+    orders = [permuted(jnp.arange(total, dtype=jnp.uint32), total, key=jax.random.key(seed)) for seed in (0, 1)]
+    for order in orders:
+        assert np.array_equal(np.sort(order), np.arange(total))
+    assert not np.array_equal(*orders)
+
+
+@pytest.mark.parametrize("rows", [10, 64, 1000, 1024])
+def test_the_total_of_blocks_and_its_gradient_equal_the_sum_of_the_values(rows, monkeypatch):
+    monkeypatch.setattr(passes, "_BLOCK_ELEMENTS", 64)  # the smallest block has 64 rows
+    data = np.random.default_rng(0).normal(size=(rows, 1)).astype(np.float32)
+
+    def total(theta, add):
+        return add(data, rows, lambda batch: jnp.sin(theta * batch[:, 0]))
+
+    for function in (lambda f: f, jax.grad):
+        by_block = function(lambda t: total(t, passes.total))(jnp.float32(0.7))
+        values = function(lambda t: jnp.sum(total(t, passes.over_blocks)))(jnp.float32(0.7))
+        np.testing.assert_allclose(by_block, values, rtol=1e-4, atol=1e-4)
