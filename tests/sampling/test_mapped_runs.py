@@ -42,7 +42,7 @@ def sampled(data, out, sampler=SGLD, **options):
 
 
 def draws_of(run):
-    return {str(name): values.to_numpy() for name, values in run.tree["posterior"].data_vars.items()}
+    return {str(name): values.to_numpy() for name, values in run.predictor.record.tree["posterior"].data_vars.items()}
 
 
 def assert_same_draws(run, other):
@@ -62,9 +62,11 @@ def test_draws_equal_those_of_rows_in_memory(data, make_large, tmp_path):
     source = json.loads(large.attributes["row_source"])
     assert source == {"path": str(data), "bytes": data.stat().st_size}
     assert "row_source" not in run.attributes
-    assert large.tree["constant_data"]["x"].shape == (0, 4)
-    assert run.tree["constant_data"]["x"].shape == (540, 4)
-    assert np.array_equal(large.tree["constant_data"]["x_test"], run.tree["constant_data"]["x_test"])
+    assert large.predictor.record.tree["constant_data"]["x"].shape == (0, 4)
+    assert run.predictor.record.tree["constant_data"]["x"].shape == (540, 4)
+    assert np.array_equal(
+        large.predictor.record.tree["constant_data"]["x_test"], run.predictor.record.tree["constant_data"]["x_test"]
+    )
     for name, value in run.evaluate().items():
         if name in ("nll", "rmse", "coverage_90"):
             assert large.evaluate()[name] == value, name
@@ -74,7 +76,7 @@ def test_draws_equal_those_of_rows_in_memory(data, make_large, tmp_path):
 def test_penalty_samples_rows_in_temporary_files(stochastic, data, make_large, tmp_path):
     make_large()
     penalty = {"name": "penalty", "batch_size": 10, "num_batches": 5}
-    run = sampled(data, tmp_path / "run.nc", penalty, stochastic=stochastic, start_steps=100, warmup=50)
+    run = sampled(data, tmp_path / "run.nc", penalty, stochastic=stochastic, start_steps=250, warmup=50)
     assert run.attributes["complete"] == 1
     assert np.isfinite(run.evaluate()["nll"])
     assert all(np.isfinite(values).all() for values in draws_of(run).values())
@@ -114,7 +116,7 @@ def test_the_file_has_a_limited_number_of_test_rows(data, make_large, tmp_path, 
     make_large()
     monkeypatch.setattr(row_source, "MOST_TEST_ROWS", 7)
     run = sampled(data, tmp_path / "run.nc", init="prior")
-    assert run.tree["constant_data"]["x_test"].shape == (7, 4)
+    assert run.predictor.record.tree["constant_data"]["x_test"].shape == (7, 4)
 
 
 @pytest.mark.parametrize("total", [65, 100, 1 << 12, (1 << 12) + 1])
