@@ -98,7 +98,7 @@ def _process_restored():
 
 @pytest.fixture(scope="module")
 def optimised():
-    """Let XLA optimise programs that run for longer than they compile, from the first test that asks for it.
+    """Reduce XLA's optimisation less, from the first test whose programs run for longer than they compile.
 
     It ends with the module, because fixtures of a module can compile such programs too.
     """

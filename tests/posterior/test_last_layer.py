@@ -27,6 +27,14 @@ LIKELIHOODS = [
 ]
 
 
+# As one program each; otherwise every operation is compiled on its own for every posterior.
+from_theta = eqx.filter_jit(lambda coordinates, theta: coordinates.from_theta(theta))
+to_theta = eqx.filter_jit(lambda coordinates, u: coordinates.to_theta(u))
+density = eqx.filter_jit(lambda coordinates, u: coordinates.density(u))
+jacobian_of_map = eqx.filter_jit(lambda coordinates, u: jax.jacrev(lambda u: coordinates.to_theta(u)[0])(u))
+sample_prior = eqx.filter_jit(lambda posterior, *, key: posterior.sample_prior(key=key))
+
+
 def _posterior(model: Any = Mlp((4,)), likelihood: Any = None, prior: Any = FanIn(2.0), power: float = 1.0) -> Any:  # noqa: B008
     likelihood = Gaussian().of_targets(TARGETS) if likelihood is None else likelihood
     rng = np.random.default_rng(0)
@@ -49,22 +57,24 @@ def test_the_density_is_that_of_theta_times_the_jacobian_of_the_map(model, likel
     with jax.enable_x64(True):
         posterior = _posterior(model, likelihood, power=0.5)
         coordinates = _coordinates(posterior)
-        theta = posterior.sample_prior(key=jax.random.key(3))
-        u = coordinates.from_theta(theta)
-        np.testing.assert_allclose(coordinates.to_theta(u)[0], theta, atol=1e-10)
+        theta = sample_prior(posterior, key=jax.random.key(3))
+        u = from_theta(coordinates, theta)
+        np.testing.assert_allclose(to_theta(coordinates, u)[0], theta, atol=1e-10)
         assert float(jnp.max(jnp.abs(u - theta))) > 0.1
 
-        def log_density(u):
+        @eqx.filter_jit
+        def log_density(u, posterior, coordinates):  # as arguments: XLA rounds arithmetic on constants differently
             theta, log_jacobian = coordinates.to_theta(u)
             return posterior.log_density(theta) + log_jacobian
 
-        jacobian = jax.jacrev(lambda u: coordinates.to_theta(u)[0])(u)
-        assert float(coordinates.to_theta(u)[1]) == pytest.approx(float(jnp.linalg.slogdet(jacobian)[1]), abs=1e-9)
-        log_prior, log_likelihoods, gradient = coordinates.density(u)
-        assert float(log_prior + 0.5 * log_likelihoods.sum()) == pytest.approx(float(log_density(u)), abs=1e-8)
-        np.testing.assert_allclose(gradient, jax.grad(log_density)(u), atol=1e-8)
+        arrays = posterior, coordinates
+        jacobian = jacobian_of_map(coordinates, u)
+        assert float(to_theta(coordinates, u)[1]) == pytest.approx(float(jnp.linalg.slogdet(jacobian)[1]), abs=1e-9)
+        log_prior, log_likelihoods, gradient = density(coordinates, u)
+        assert float(log_prior + 0.5 * log_likelihoods.sum()) == pytest.approx(float(log_density(u, *arrays)), abs=1e-8)
+        np.testing.assert_allclose(gradient, eqx.filter_jit(jax.grad(log_density))(u, *arrays), atol=1e-8)
         step = 1e-5 * jax.random.normal(jax.random.key(4), u.shape)
-        change = log_density(u + step) - log_density(u - step)
+        change = log_density(u + step, *arrays) - log_density(u - step, *arrays)
         assert float(change) == pytest.approx(2 * float(gradient @ step), rel=1e-5)
 
 
@@ -74,12 +84,17 @@ def test_with_gaussian_noise_and_this_prior_the_whitened_weights_are_standard_no
     with jax.enable_x64(True):
         posterior = _posterior(likelihood=likelihood, prior=FanIn(2.0))
         coordinates = _coordinates(posterior)
-        u = coordinates.from_theta(posterior.sample_prior(key=jax.random.key(1)))
+        u = from_theta(coordinates, sample_prior(posterior, key=jax.random.key(1)))
         places = np.asarray(coordinates.indices)
         assert places.shape == (TARGETS, 5)
-        hessian = jax.hessian(lambda z: posterior.log_density(coordinates.to_theta(u.at[places].set(z))[0]))(u[places])
+
+        @jax.jit
+        def log_density(weights):
+            return posterior.log_density(to_theta(coordinates, u.at[places].set(weights))[0])
+
+        hessian = jax.jit(jax.hessian(log_density))(u[places])
         np.testing.assert_allclose(hessian.reshape(10, 10), -np.eye(10), atol=2e-3)
-        gradient = coordinates.density(u.at[places].set(0.0))[2][places]
+        gradient = density(coordinates, u.at[places].set(0.0))[2][places]
         np.testing.assert_allclose(gradient, 0.0, atol=2e-2)
 
 
@@ -101,19 +116,19 @@ def test_an_own_network_can_have_a_whitened_last_layer():
     network = OwnNetwork((eqx.nn.Linear(3, 4, key=keys[0]), eqx.nn.Linear(4, TARGETS, key=keys[1])))
     data = _posterior().data
     posterior = NetworkPosterior.of(network, Gaussian(0.3), FanIn(2.0), data.x, data.y)
-    coordinates, theta = _coordinates(posterior), posterior.sample_prior(key=jax.random.key(1))
-    u = coordinates.from_theta(theta)
-    log_prior, log_likelihoods, _ = coordinates.density(u)
-    expected = posterior.log_density(theta) + coordinates.to_theta(u)[1]
+    coordinates, theta = _coordinates(posterior), sample_prior(posterior, key=jax.random.key(1))
+    u = from_theta(coordinates, theta)
+    log_prior, log_likelihoods, _ = density(coordinates, u)
+    expected = eqx.filter_jit(posterior.log_density)(theta) + to_theta(coordinates, u)[1]
     assert float(log_prior + log_likelihoods.sum()) == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_rows_of_padding_do_not_change_the_map():
     posterior = _posterior()
-    theta = posterior.sample_prior(key=jax.random.key(1))
+    theta = sample_prior(posterior, key=jax.random.key(1))
     padded = posterior.in_bucket()
     assert len(padded.data.x) > ROWS
-    difference = _coordinates(posterior).from_theta(theta) - _coordinates(padded).from_theta(theta)
+    difference = from_theta(_coordinates(posterior), theta) - from_theta(_coordinates(padded), theta)
     assert float(jnp.max(jnp.abs(difference))) < 1e-3
 
 
@@ -140,6 +155,6 @@ def test_extreme_scales_give_finite_coordinates(scale, size):
     posterior = _posterior(Mlp((20,), activation="relu"), likelihood=Gaussian(scale))
     data = posterior.data._replace(x=size * posterior.data.x)
     coordinates = _coordinates(eqx.tree_at(lambda p: p.data, posterior, data))
-    theta = posterior.sample_prior(key=jax.random.key(2))
-    u = coordinates.from_theta(theta)
-    assert all(bool(jnp.isfinite(part).all()) for part in (u, *coordinates.density(u)))
+    theta = sample_prior(posterior, key=jax.random.key(2))
+    u = from_theta(coordinates, theta)
+    assert all(bool(jnp.isfinite(part).all()) for part in (u, *density(coordinates, u)))

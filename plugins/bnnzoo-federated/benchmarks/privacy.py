@@ -27,6 +27,7 @@ from bnnzoo_federated import Coordinator, Party, Privacy, read_log
 import bnnzoo
 
 NOISE, DELTA, NOISE_SD = 0.5, 1e-5, 2.0
+SECRET = b"repeatable noise for this script"
 OPTIONS: dict[str, Any] = {
     "likelihood": {"name": "gaussian", "scale": NOISE},
     "prior": {"name": "normal", "scale": 1.0},
@@ -55,12 +56,12 @@ PUBLIC = table(1000)
 def draws_of(run: bnnzoo.Run) -> np.ndarray:
     """Return draws [chain, draw, 3] of (weights, bias)."""
     group = run.posterior["posterior"]
-    return np.concatenate([group["weight"].values[:, :, 0], group["bias"].values], 2)
+    return np.concatenate([np.asarray(group["weight"])[:, :, 0], np.asarray(group["bias"])], 2)
 
 
 def sample(data: Any, privacy: Privacy, noise_sd: float, folder: Path, sampler: Any, **options: Any) -> bnnzoo.Run:
     """Run chains over one private party, and return the run."""
-    party = Party(data, folder / "a", privacy=privacy, noise_sd=noise_sd, public=PUBLIC)
+    party = Party(data, folder / "a", privacy=privacy, noise_sd=noise_sd, public=PUBLIC, secret=SECRET)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bnnzoo.BnnzooWarning)
         return Coordinator({"a": party}).sample("linear", sampler, out=folder / "run.nc", **options, **OPTIONS)
@@ -132,8 +133,8 @@ def main() -> None:
             print(clipping(clip), flush=True)
         return
     print("| rows | epsilon | releases | acceptance | ESS | % clipped |\n|---|---|---|---|---|---|")
-    for rows in (10_000, 100_000, 300_000):
-        for epsilon in (1.0, 4.0, 10.0):
+    for rows, epsilons in ((10_000, (4, 10)), (100_000, (1, 4, 10)), (300_000, (1, 4, 10)), (1_000_000, (1, 4))):
+        for epsilon in epsilons:
             print(price(rows, epsilon), flush=True)
 
 

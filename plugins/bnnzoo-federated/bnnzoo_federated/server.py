@@ -1,4 +1,4 @@
-"""A server for a party in its own process. It answers the three questions and does nothing else."""
+"""A server for a party in its own process. It answers the four questions and does nothing else."""
 
 from __future__ import annotations
 
