@@ -43,7 +43,7 @@ def measured(words: list[str]) -> tuple[float, float, float]:
     resident, anonymous, start = 0, 0, time.perf_counter()
     with subprocess.Popen([sys.executable, "-m", "bnnzoo", *words], stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            with suppress(OSError, AttributeError):
+            with suppress(OSError, KeyError):  # the process may have ended
                 status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
                 sizes = dict(re.findall(r"(VmHWM|RssAnon):\s+(\d+) kB", status))
                 resident, anonymous = max(resident, int(sizes["VmHWM"])), max(anonymous, int(sizes["RssAnon"]))
