@@ -161,7 +161,7 @@ def test_every_page_is_on_the_index():
 
 def test_every_hook_is_on_the_pages_of_plugins_and_of_the_map():
     hooks = [name for name in vars(Hooks) if name.startswith("bnnzoo_")]
-    assert len(hooks) == 8
+    assert len(hooks) == 9
     for hook in hooks:
         assert f"| `{hook}` |" in page_of("plugins.md")
         assert hook in page_of("design.md")

@@ -135,6 +135,8 @@ TESTS = {
     "evaluation/audit/bias": "audit_outcomes audit_numbers",
     "evaluation/formulas/calibration_distance": "verdict_numbers calibration",
     "evaluation/formulas/combination": "mixing",
+    "evaluation/formulas/distribution_distances": "distribution_distances reference_distances",
+    "evaluation/scores/reference_distances": "reference_distances",
     "evaluation/formulas/rhat": "verdict_numbers diagnose arrival",
     "evaluation/scores/count_tests": "counts",
     "evaluation/predictions/csv_text": "csv",

@@ -29,6 +29,7 @@ POSTERIORS, RECIPES = PACKAGE / "posteriors", PACKAGE / "recipes"
 SUMS = POSTERIORS / "SHA256SUMS"
 LARGEST_RHAT, SMALLEST_ESS = 1.01, 4000
 _MOST_BYTES = 300_000
+_SMALL = 4096
 _BITS = 10
 """Bits of the mantissa that are stored: a relative error of at most 2^-11 = 0.0005."""
 
@@ -130,7 +131,10 @@ def write(path: Path, tree: xr.DataTree, attributes: dict[str, Any], stride: int
     }
     for dataset in groups.values():
         for variable in dataset.variables.values():
-            variable.encoding = {"zlib": True, "complevel": 9, "shuffle": True} if variable.size else {}
+            # One chunk for each array: the file is a sixth smaller than with the chunks that HDF5 chooses.
+            packing = {"zlib": True, "complevel": 9, "shuffle": True, "chunksizes": variable.shape}
+            # The index of the chunks of a compressed array takes 4 kB, so small arrays are not compressed.
+            variable.encoding = packing if variable.nbytes > _SMALL and variable.ndim else {}
     result = xr.DataTree.from_dict({f"/{key}": dataset for key, dataset in groups.items()})
     count = groups["posterior"].sizes["draw"]
     result.attrs.update(attributes | {"draws_done": count, "draws_requested": count})

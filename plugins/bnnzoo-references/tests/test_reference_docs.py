@@ -31,6 +31,6 @@ def test_the_table_of_the_page_is_that_of_the_files(monkeypatch):
     import table
 
     for name in PROBLEMS:
-        row = r" +\| +".join(re.escape(cell) for cell in table.row(name))
-        assert re.search(rf"^\| {row} +\|$", PAGE, re.MULTILINE), name
+        cells = r" +\| +".join(re.escape(cell) for cell in table.row(name))
+        assert re.search(rf"^\| {cells} +\|$", PAGE, re.MULTILINE), name
     del sys.modules["table"]

@@ -38,7 +38,7 @@ def test_a_file_is_small_and_has_draws_at_200_inputs_from_eight_starts(name, ref
     assert (PACKAGE / "posteriors" / f"{name}.nc").stat().st_size <= 300_000
     posterior = reference.posterior["posterior"]
     assert (posterior.sizes["kept_row"], posterior.sizes["chain"]) == (200, 8)
-    assert posterior.sizes["draw"] * 8 >= 80
+    assert posterior.sizes["draw"] >= 8
     assert np.isfinite(posterior["f"].values).all()
     assert reference.posterior["constant_data"]["x"].shape[0] == 0
     for key in ("rhat", "ess", "ess_tail", "starts", "draws", "parameters", "seconds", "date"):
