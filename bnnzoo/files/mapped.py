@@ -31,7 +31,7 @@ _BLOCK_BYTES = 2**24
 """Size of the blocks in which mapped arrays are read and written."""
 _ROOMY_FOLDER = Path("/var/tmp")
 """Folder for large temporary files on Unix. The usual one, /tmp, is often in memory."""
-_SECONDS_BETWEEN_TRIMS = 0.1
+_SECONDS_BETWEEN_TRIMS = 0.05
 _MAPPINGS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 """The mappings of all arrays that exist."""
 _TRIMMER = threading.Event()
@@ -128,7 +128,7 @@ def take(array: NDArray[Any], indices: Int[np.ndarray, " taken"]) -> NDArray[Any
 
 
 def _trim_later(array: np.memmap) -> None:
-    """Give the pages of a mapped array back every tenth of a second. Their content stays in the file.
+    """Give the pages of a mapped array back twenty times per second. Their content stays in the file.
 
     The operating system would take the pages back when it needs memory. But until then they would count as memory of
     this process, and a job scheduler may end a process that has too much.

@@ -73,12 +73,16 @@ class AbstractArrowTable(AbstractTable):
             UsageError: if the file is damaged, or if pandas cannot represent a column. The message names its type.
         """
         import pandas as pd
+        import pyarrow as pa
 
         try:
             table = self._read([self._written[name] for name in names])
         except self._errors as error:
             raise self._damaged() from error
-        return pd.DataFrame({name: self._convert(name, table.column(self._written[name])) for name in names})
+        frame = pd.DataFrame({name: self._convert(name, table.column(self._written[name])) for name in names})
+        del table
+        pa.default_memory_pool().release_unused()  # otherwise pyarrow keeps the memory for its next table
+        return frame
 
     def _convert(self, name: str, column: Any) -> pd.Series:
         import pandas as pd
