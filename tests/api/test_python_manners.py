@@ -112,10 +112,10 @@ def test_advice_is_data_that_each_caller_reads_in_its_own_words():
 
 
 def test_a_warning_in_python_names_keywords_and_the_file_options(tmp_path):
-    with pytest.warns(BnnzooWarning, match=r"run longer \(draws, warmup\)") as caught:
+    with pytest.warns(BnnzooWarning, match=r"bnnzoo\.resume and draws=60") as caught:
         run = bnnzoo.sample("linear", "random-walk", out=tmp_path / "run.nc", **{**TINY, "draws": 30})
     assert not [w for w in caught if re.search(r"--[a-z]", str(w.message))]
-    assert "run longer (--draws, --warmup)" in run.attributes["verdict"]
+    assert "bnnzoo resume and --draws 60" in run.attributes["verdict"]
     assert "--" not in run._repr_html_()
 
 

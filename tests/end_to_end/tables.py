@@ -30,7 +30,7 @@ REGISTERED = "registered"
 
 def is_table(kind: str) -> bool:
     """Whether data of this format have named columns, which may contain text."""
-    return kind in (*READERS, "frame") and kind != ".npz"
+    return kind in (*READERS, "frame") and kind not in (".npz", ".npy")
 
 
 def _normal(signal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -190,16 +190,21 @@ WRITERS: dict[str, Callable[[Path, Any, Any, Text], Any]] = {
     ".tsv": lambda path, x, y, text: text.write(path, _table(x, y)),
     ".parquet": lambda path, x, y, _: _table(x, y).to_parquet(path),
     ".pq": lambda path, x, y, _: _table(x, y).to_parquet(path),
+    ".arrow": lambda path, x, y, _: _table(x, y).to_feather(path),
+    ".feather": lambda path, x, y, _: _table(x, y).to_feather(path),
     ".npz": lambda path, x, y, _: _npz(path, x, y),
 }
-"""A function for each format of the readers that writes inputs, and targets unless they are None."""
+"""A function for each format that writes inputs, and targets unless they are None.
+
+A `.npy` file has no names and no text, so it does not suit most cases; tests/data/test_mapped_rows.py reads one.
+"""
 
 
 def formats(task: str, likelihood: str | None = None, *, images: bool) -> list[str]:
     """Return every format in which data of a task can be given. The registered images have ten classes."""
     if images:
         return [".npz", "arrays", "dataset", FOLDER, *([REGISTERED] if likelihood != "bernoulli" else [])]
-    return [*READERS, *IN_MEMORY, REGISTERED]
+    return [*WRITERS, *IN_MEMORY, REGISTERED]
 
 
 def write(path: Path, kind: str, x: Any, y: Any = None, text: Text = PLAIN) -> str:

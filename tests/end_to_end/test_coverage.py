@@ -20,7 +20,7 @@ def test_every_combination_format_and_entrance_is_in_a_turn():
     formats = {kind for images in (False, True) for kind in tables.formats("", images=images)}
     assert {case.kind for case in generated} == formats
     assert {case.entrance for case in generated} == set(cases.ENTRANCES)
-    assert set(tables.WRITERS) == set(READERS)
+    assert set(tables.WRITERS) == set(READERS) - {".npy"}
 
 
 def test_every_combination_format_and_start_has_a_case():

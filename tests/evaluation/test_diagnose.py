@@ -418,8 +418,8 @@ def test_the_verdict_names_the_first_problem():
     assert verdict({"exactness": "exact"}, ()) == "converged"
     assert verdict({"exactness": "biased"}, ()).startswith("settled: the draws follow the distribution of a biased")
     assert verdict(GOOD, gate_findings({**GOOD, "rhat": 2.0})).startswith(
-        "not settled: the chains disagree too much to estimate how many draws they need; to draw 2 times as many, "
-        "use --draws 1000; R-hat of predictive means 2, "
+        "not settled: the chains disagree too much to estimate how many draws they need, so first draw 2 times as "
+        "many: use --draws 1000; R-hat of predictive means 2, "
     )
     # What the file's `converged` says, and the report.
     wrong = verdict(GOOD, gate_findings({**GOOD, "diverging": 0.2}))

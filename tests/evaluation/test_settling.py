@@ -111,8 +111,8 @@ def test_chains_of_a_biased_sampler_in_different_modes_say_that_it_is_biased():
         ),
         (
             {"modes": 1},
-            "the chains disagree too much to estimate how many draws they need; to draw 2 times as many, use --draws "
-            "1000; R-hat of predictive means 1.8, trusted",
+            "the chains disagree too much to estimate how many draws they need, so first draw 2 times as many: use "
+            "--draws 1000; R-hat of predictive means 1.8, trusted",
         ),
         ({"ebfmi": 0.1}, "E-BFMI 0.1, must be at least 0.3; the energy mixes slowly"),
         ({"still_chains": 1}, "number of stuck chains"),

@@ -134,8 +134,8 @@ def _how_long(diagnosis: Mapping[str, Any], mixing: Sequence[Finding], spelling:
     remedy = f"continue with {resume} and {lengths}" if diagnosis.get("extensible") else f"use {lengths}"
     if factor is None:
         return (
-            "the chains disagree too much to estimate how many draws they need; to draw "
-            f"{_UNKNOWN_FACTOR:g} times as many, {remedy}"
+            "the chains disagree too much to estimate how many draws they need, so first draw "
+            f"{_UNKNOWN_FACTOR:g} times as many: {remedy}"
         )
     drifts = diagnosis.get("drift_p", 1.0) < settling.LEVEL
     subject = f"the chains still drift ({diagnosis['drift_of']}) and" if drifts else "the chains"
