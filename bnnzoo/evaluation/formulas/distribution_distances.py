@@ -85,9 +85,9 @@ def halves(num_chains: int) -> list[tuple[Int[np.ndarray, " half"], Int[np.ndarr
     The first chain is in the first half, so that no division occurs twice.
     """
     others = list(itertools.combinations(range(1, num_chains), num_chains // 2 - 1))
-    kept = np.linspace(0, len(others) - 1, min(len(others), MOST_SPLITS)).round().astype(int)
+    numbers = np.linspace(0, len(others) - 1, min(len(others), MOST_SPLITS)).round().astype(int)
     divisions = []
-    for number in kept:
+    for number in numbers:
         first = np.array([0, *others[number]])
         divisions.append((first, np.setdiff1d(np.arange(num_chains), first)))
     return divisions
