@@ -448,7 +448,7 @@ def test_the_ladder_ends_before_the_last_draw():
 )
 def test_the_verdict_requires_every_convergence_limit(exactness, ess, topics, enough, converged, monkeypatch, tmp_path):
     result = tuple(Finding(topic, "rhat", "label", 2.0, 1.01, "advice") for topic in topics)
-    diagnosis = {"exactness": exactness, "ess_bulk": ess, "rhat": 1.0, "inspected": {}}
+    diagnosis = {"exactness": exactness, "ess_bulk": ess, "rhat": 1.0, "draws": 100, "inspected": {}}
     monkeypatch.setattr(verdict, "_diagnose_parts", lambda *_: (None, diagnosis, result))
     monkeypatch.setattr(verdict.chain_mixture, "of_run", lambda *_: verdict.chain_mixture.EQUAL)
     monkeypatch.setattr(verdict.outcome, "bias", lambda *_: "")
