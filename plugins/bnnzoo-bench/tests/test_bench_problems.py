@@ -99,7 +99,7 @@ def test_methods_are_default_pairs_recipes_peers_and_classes(tmp_path):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["nuts"], "unknown method 'nuts'; use one of default, catboost"),
+        (["nutz"], "unknown method 'nutz'; use one of default, catboost"),
         (["linear", "linear"], "occurs twice"),
         ([], "at least one"),
     ],
