@@ -134,12 +134,14 @@ def by_blackjax(name: str, posterior: NetworkPosterior, starts: np.ndarray, give
     """Run BlackJAX's window adaptation, then its kernel in a scan, with one device per chain."""
     import blackjax
 
-    algorithm, more = {"nuts": (blackjax.nuts, {}), "hmc": (blackjax.hmc, {"num_integration_steps": 32})}[name]
+    adapt = blackjax.window_adaptation_low_rank if name.endswith("low rank") else blackjax.window_adaptation
+    algorithm = blackjax.hmc if name.startswith("hmc") else blackjax.nuts
+    more: dict[str, Any] = {"num_integration_steps": 32} if name.startswith("hmc") else {}
     chains = Mesh(np.array(jax.local_devices()[:CHAINS]), ("chain",))
 
     def chain(theta: Any, key: Any) -> Any:
         key_warmup, key_draw = jax.random.split(key[0])
-        warmup = blackjax.window_adaptation(algorithm, posterior.log_density, **more)
+        warmup = adapt(algorithm, posterior.log_density, **more)
         (state, parameters), _ = warmup.run(key_warmup, theta[0], num_steps=given.warmup)  # type: ignore[call-arg]
         step = algorithm(posterior.log_density, **parameters).step
 
@@ -183,7 +185,10 @@ def main() -> None:
         "mala, every 16th": by_loop(posterior, Mala(), starts, given, thin=16),
     }
     if importlib.util.find_spec("blackjax"):
-        methods |= {f"BlackJAX {name}": by_blackjax(name, posterior, starts, given) for name in ("nuts", "hmc")}
+        methods |= {
+            f"BlackJAX {name}": by_blackjax(name, posterior, starts, given)
+            for name in ("nuts", "hmc", "nuts, low rank", "hmc, low rank")
+        }
     predict = jax.jit(lambda theta: jax.vmap(posterior.network_at(theta))(others)[:, 0])
     results: dict[str, list[list[float]]] = {name: [] for name in given.only or methods}
     for seed in range(given.repeats + 1):

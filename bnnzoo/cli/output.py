@@ -99,10 +99,16 @@ def print_run(
 
 
 def _next_commands(run: Any, path: str) -> str:
-    """Return the commands that the user needs next: the one that adds missing draws, or those that use the run."""
-    if lengths := json.loads(run.predictor.record.attributes.get("continuation", "{}")):
+    """Return the commands that the user needs next.
+
+    They are the command that adds missing draws, the one that shows other problems, or those that use the run.
+    """
+    attributes = run.predictor.record.attributes
+    if lengths := json.loads(attributes.get("continuation", "{}")):
         options = " ".join(f"--{name} {quoted(str(value))}" for name, value in lengths.items())
         return f"bnnzoo resume {path} {options}"
+    if str(attributes.get("verdict", "")).startswith("not settled"):
+        return f"bnnzoo diagnose {path}"
     return f"bnnzoo evaluate {path}; bnnzoo report {path} -o report.html"
 
 

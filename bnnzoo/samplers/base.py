@@ -48,6 +48,10 @@ class AbstractSampler(eqx.Module, Generic[S]):
     budget_field: ClassVar[str] = ""
     """Name of the field whose value `fit_budget` chooses in a run with a time budget, unless the user sets this field.
     The name is "" if there is no such field."""
+    can_end_warmup: ClassVar[bool] = False
+    """Whether warm-up may end at the end of any window, in a run with a time budget whose warm-up takes longer than
+    planned. A sampler may state this if each window adapts anew. A method whose schedule follows the number of steps,
+    such as a decreasing learning rate, would end in the middle."""
     chain_state: ClassVar[tuple[str, ...]] = ()
     """State fields, beside the position, that a step after warm-up may change: momenta, counters, cached densities.
     Paths such as `inner.momentum` are allowed. If any other field changes, `check sampler` reports that the sampler
@@ -120,15 +124,6 @@ class AbstractSampler(eqx.Module, Generic[S]):
         if target is None or "acceptance_rate" not in stats:
             return jnp.zeros((0,))
         return jnp.reshape(stats["acceptance_rate"] / target - 1, (1,))
-
-    def may_end_warmup(self, planned: int, end: int) -> bool:
-        """Return whether a warm-up that was planned for `planned` steps may end after `end` steps.
-
-        A run with a time budget asks this if warm-up takes longer than expected. By default the answer is no, because a
-        method whose schedule follows the number of steps, such as a decreasing learning rate, would end in the middle.
-        """
-        del planned, end
-        return False
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Refuse a posterior that this sampler does not support. The check runs before anything is compiled.

@@ -197,7 +197,7 @@ _WRITTEN = re.compile(r"""(?:-o|--out|>) +(\S+)|\bout=["']([^"']+)""")
 def prepare(page: str, text: str) -> None:
     """Make the files that the page assumes to exist, if the reader has not made them."""
     written = [name for pair in _WRITTEN.findall(text) for name in pair]
-    for name in re.findall(r"[\w.-]+\.(?:csv|tsv|npz|nc)\b", text):
+    for name in re.findall(r"[\w.-]+\.(?:csv|tsv|npz|parquet|nc)\b", text):
         if not Path(name).exists() and name not in written and "{" not in name:
             _make(page, text, name)
     for pattern in re.findall(r"\S+\*\.nc", text):
@@ -261,10 +261,11 @@ def _make(page: str, text: str, name: str) -> None:
     elif name in ("new.csv", "test.csv", "x.csv") and page != "docs/recipes.md":
         x = rng.uniform(-1, 1, 20)
         pd.DataFrame({"x0": x, "y": np.sin(3 * x)}).to_csv(name, index=False)
-    elif name.endswith(".csv"):
+    elif name.endswith((".csv", ".parquet")):
         size, age = rng.uniform(50, 150, (2, 200))
         noise = rng.normal(size=200)
-        pd.DataFrame({"size": size, "age": age, "price": 2 * size - age + 20 * noise}).to_csv(name, index=False)
+        rows = pd.DataFrame({"size": size, "age": age, "price": 2 * size - age + 20 * noise})
+        rows.to_parquet(name) if name.endswith(".parquet") else rows.to_csv(name, index=False)
 
 
 _SAMPLERS_BY_FILE = {"penalty": "penalty", "nuts": "nuts", "sgld": "sgld"}

@@ -87,6 +87,21 @@ def filled(positions: np.ndarray, gradients: np.ndarray, num_warmup: int = 100) 
     return metric
 
 
+def test_whitening_inverts_the_map_and_gradients_transform_with_it():
+    matrix = covariance(6, (30.0, 8.0))
+    x, g = draws(matrix, rows=60)
+    states = State(jax.tree.map(lambda a: a[None], filled(x, g)), jnp.asarray([0.5]))
+    metric = jax.tree.map(lambda a: a[0], low_rank.share_metric(states, final=False).metric)
+    assert int(jnp.sum(metric.stretches != 1)) > 0
+    z, gradient = jnp.asarray(np.random.default_rng(3).normal(size=(2, 6)), jnp.float32)
+    np.testing.assert_allclose(metric.whiten(metric.correlate(z)), z, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(metric.project(metric.unproject(gradient)), gradient, rtol=1e-4, atol=1e-5)
+    # A change of z along any direction changes the density by the same amount in both coordinates.
+    np.testing.assert_allclose(
+        metric.project(gradient) @ z, gradient @ metric.correlate(z), rtol=1e-4, err_msg="A' is the adjoint of A"
+    )
+
+
 def test_chains_in_different_modes_do_not_widen_the_metric():
     matrix = covariance(3, (20.0,))
     chains = [draws(matrix, rows=60, seed=seed) for seed in (1, 2)]

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gaussian_mean import GaussianMean
-from numpyro.infer.hmc import HMC
 from parabolas import Flat, Parabolas, of_size, parabolas
 
 from bnnzoo.errors import UsageError
@@ -20,7 +19,7 @@ from bnnzoo.plugins import registry
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.recipe import fields_of
 from bnnzoo.samplers import Gibbs, Hmc, Mclmc, Nuts, RandomWalk, Rejection, Sgld, Swag, kernel
-from bnnzoo.samplers.mcmc import conjugate, gibbs, isokinetic, mclmc, numpyro_kernels, nuts
+from bnnzoo.samplers.mcmc import conjugate, gibbs, isokinetic, mclmc, numpyro_kernels
 from bnnzoo.samplers.mcmc.coordinates import Coordinates
 from bnnzoo.sampling.loop import loop
 
@@ -66,7 +65,7 @@ FIELDS = {
         "whiten_last_layer true"
     ),
     "nuts": (
-        "step_size 0.01 > 0; max_tree_depth 10 >= 1, <= 15; warmup_tree_depth 7 >= 1, <= 15; "
+        "step_size 0.01 > 0; max_tree_depth 10 >= 1, <= 15; warmup_tree_depth 5 >= 1, <= 15; "
         "target_acceptance 0.8 > 0, < 1; whiten_last_layer true"
     ),
     "mams": (
@@ -408,88 +407,94 @@ def test_a_conditional_draw_without_density_is_rejected(value, broken, monkeypat
     assert np.isfinite(stats["lp"])
 
 
-class Adapted(eqx.Module):
-    step_size: Any
-
-    def _replace(self, **values: Any) -> Any:
-        return kernel.replace(self, **values)
-
-
-class Inner(eqx.Module):
-    """The part of NumPyro's state that the step uses."""
-
-    z: Any
-    i: Any
-    rng_key: Any
-    adapt_state: Adapted
-    potential_energy: Any
-    accept_prob: Any
-    diverging: Any
-    num_steps: Any
-    energy: Any
-
-    def _replace(self, **values: Any) -> Any:
-        return kernel.replace(self, **values)
-
-
-class Doubling(HMC):
-    """A kernel that doubles its step size, and reports the given step size as its energy."""
-
-    def __init__(self) -> None:
-        super().__init__(potential_fn=jnp.sum)
-
-    def init(self, *args: Any) -> Any:
-        return args[2]
-
-    def sample(self, old: Any, *rest: Any) -> Any:
-        eta = old.adapt_state.step_size
-        return old._replace(adapt_state=Adapted(2 * eta), energy=eta, i=old.i + 1)
+def _hamiltonian(sampler: Any, posterior: Any, theta: Any, step_size: float = 0.3) -> Any:
+    """Return the state of a chain at `theta` with this step size."""
+    state = sampler.init(posterior, jnp.asarray(theta), num_warmup=0, key=KEY)
+    return kernel.replace(state, step_size=jnp.asarray(step_size))
 
 
 def test_a_trajectory_reports_its_step_size_without_the_jitter():
-    def inner(i: int) -> Any:
-        return Inner(jnp.zeros(2), jnp.asarray(i), jax.random.key(7), Adapted(0.5 * ONE), 3.0 * ONE, *[ONE] * 4)
+    posterior = parabolas([1.0, 3.0], [0.5, -1.0], power=0.5)
+    sizes: list[Any] = []
 
-    def stepped(key: Any, i: int, **more: Any) -> Any:
-        state = numpyro_kernels.HamiltonianState(jnp.zeros(2), inner(i), 10)
-        return numpyro_kernels.step(Doubling(), Coordinates(parabolas([1.0], [0.0]), None), state, key=key, **more)
+    class Recording(Hmc):
+        """A sampler that keeps the step sizes of its kernels."""
 
-    for i, adapting in ((9, True), (10, False)):
-        state, statistics = stepped(KEY, i)
-        assert float(statistics["energy"]) == 0.5
-        assert float(statistics["step_size"]) == (1.0 if adapting else 0.5)
-        assert float(state.inner.adapt_state.step_size) == float(statistics["step_size"])
-        assert float(statistics["lp"]) == -3
-        assert (jax.random.key_data(state.inner.rng_key) == jax.random.key_data(jax.random.key(7))).all()
+        def kernel(self, potential, step_size, *, warmup):
+            sizes.append(step_size)
+            return super().kernel(potential, step_size, warmup=warmup)
+
+    def used(key: Any, jitter: float) -> Any:
+        sampler = Recording(jitter=jitter)
+        _, stats = sampler.step(posterior, _hamiltonian(sampler, posterior, [0.7]), key=key)
+        return sizes[-1], stats["step_size"]
+
     keys = jax.random.split(jax.random.key(1), 400)
-    used = jax.vmap(lambda key: stepped(key, 10, jitter=0.2)[1]["energy"])(keys)
-    assert 0.8 <= float(used.min()) / 0.5 < 0.81
-    assert 1.19 < float(used.max()) / 0.5 <= 1.2
-    assert float(stepped(KEY, 10, jitter=0.2)[1]["step_size"]) == 0.5
+    taken, reported = jax.vmap(lambda key: used(key, 0.2))(keys)
+    assert 0.8 <= float(taken.min()) / 0.3 < 0.81
+    assert 1.19 < float(taken.max()) / 0.3 <= 1.2
+    np.testing.assert_allclose(reported, 0.3, rtol=1e-6)
+    taken, _ = jax.vmap(lambda key: used(key, 0.0))(keys)
+    np.testing.assert_allclose(taken, 0.3, rtol=1e-6)
 
 
-def test_a_kernel_of_numpyros_has_the_fields_that_were_given(monkeypatch):
-    posterior, state = (
-        parabolas([1.0, 3.0], [0.5, -1.0], power=0.5),
-        numpyro_kernels.HamiltonianState(jnp.zeros(1), None, 10),
+def test_a_trajectory_follows_the_leapfrog_steps_in_the_coordinates_of_the_metric():
+    """Three steps in z, with u = A z, by hand; the momentum is the one that NumPyro draws."""
+    posterior = parabolas([1.0, 3.0], [0.5, -1.0], power=0.5)
+    sampler = Hmc(num_steps=3, jitter=0.0)
+    state = _hamiltonian(sampler, posterior, [0.7])
+    state = eqx.tree_at(lambda s: s.metric.scale, state, jnp.asarray([2.0]))
+    (moved, stats), other = (
+        eqx.filter_jit(sampler.step)(posterior, state, key=jax.random.key(3)),
+        sampler.init(posterior, state.position, num_warmup=0, key=KEY),
     )
-    fixed = Hmc(step_size=0.3, num_steps=7, target_acceptance=0.6).kernel(Coordinates(posterior, None))
-    tree = Nuts(step_size=0.3, target_acceptance=0.6).kernel(Coordinates(posterior, None))
-    for sampler_kernel in (fixed, tree):
-        assert float(sampler_kernel._step_size) == pytest.approx(0.3)
-        assert float(sampler_kernel._target_accept_prob) == pytest.approx(0.6)
-        assert sampler_kernel._adapt_step_size
-        assert sampler_kernel._adapt_mass_matrix
-        assert not sampler_kernel._dense_mass
+    assert int(stats["n_steps"]) == 3
+    assert float(stats["lp"]) == pytest.approx(float(posterior.log_density(moved.position)), rel=1e-5)
+    np.testing.assert_allclose(
+        moved.gradient, jax.grad(posterior.log_density)(moved.position), rtol=1e-4, err_msg="of the new position"
+    )
+    assert float(moved.potential_energy) == pytest.approx(-float(posterior.log_density(moved.position)), rel=1e-5)
+    # The energy of the start minus its potential energy is that of the momentum.
+    kinetic = float(stats["energy"]) - float(moved.potential_energy)
+    slope = jax.grad(lambda z: -posterior.log_density(2 * z))
+    for sign in (-1.0, 1.0):
+        z, momentum = moved.position / 2, sign * jnp.sqrt(2 * jnp.asarray([kinetic]))
+        for _ in range(3):  # backwards from the end
+            half = momentum - 0.15 * slope(z)
+            z = z + 0.3 * half
+            momentum = half - 0.15 * slope(z)
+        if abs(float(2 * z[0]) - 0.7) < 1e-4:
+            break
+    else:
+        raise AssertionError("the end point is not on a leapfrog trajectory from the start")
+    np.testing.assert_array_equal(other.position, other.coordinates)
+
+
+def test_a_kernel_of_numpyros_has_the_fields_that_were_given():
+    posterior = parabolas([1.0, 3.0], [0.5, -1.0], power=0.5)
+    energy = numpyro_kernels.potential(Coordinates(posterior, None))
+    fixed = Hmc(num_steps=7).kernel(energy, 0.3, warmup=False)
+    tree = Nuts().kernel(energy, 0.3, warmup=False)
+    for numpyro_kernel in (fixed, tree):
+        assert float(numpyro_kernel._step_size) == pytest.approx(0.3)
+        assert not numpyro_kernel._adapt_step_size
+        assert not numpyro_kernel._adapt_mass_matrix
+        assert not numpyro_kernel._dense_mass
         theta = jnp.asarray([0.7])
-        assert float(sampler_kernel._potential_fn(theta)) == pytest.approx(-float(posterior.log_density(theta)))
+        assert float(numpyro_kernel._potential_fn(theta)) == pytest.approx(-float(posterior.log_density(theta)))
     assert (fixed._num_steps, fixed._trajectory_length) == (7, None)
-    calls: list[dict[str, Any]] = []
-    statistics = {"n_steps": ONE, "lp": ONE}
-    monkeypatch.setattr(numpyro_kernels, "step", lambda *args, **more: calls.append(more) or (state, statistics))
-    for sampler, jitter in ((Hmc(), 0.2), (Hmc(jitter=0.0), 0.0), (Hmc(jitter=0.5), 0.5), (Nuts(), 0.0)):
-        sampler.step(posterior, state, key=KEY)
-        assert float(calls[-1].get("jitter", 0.0)) == pytest.approx(jitter)
+
+
+def test_warm_up_of_a_hamiltonian_sampler_keeps_its_positions_for_the_metric():
+    posterior = parabolas([1.0], [0.5])
+    sampler = Nuts()
+    state = sampler.init(posterior, jnp.asarray([0.7]), num_warmup=100, key=KEY)
+    moved, _ = eqx.filter_jit(sampler.warmup_step)(posterior, state, key=KEY)
+    np.testing.assert_array_equal(moved.metric.positions[0], moved.coordinates)
+    np.testing.assert_array_equal(moved.metric.gradients[0], moved.gradient)
+    assert int(moved.metric.count) == 1
+    drawn, _ = eqx.filter_jit(sampler.step)(posterior, state, key=KEY)
+    assert int(drawn.metric.count) == 0
 
 
 def test_trees_are_as_deep_as_gradients_allow(monkeypatch):
@@ -499,17 +504,18 @@ def test_trees_are_as_deep_as_gradients_allow(monkeypatch):
     for gradients, depth in ((1023, 10), (1022, 9), (31, 5), (30, 4), (1, 4), (10**9, 10)):
         assert Nuts(max_tree_depth=10).fit_budget(posterior, thetas, float(gradients)) == depth
     assert Nuts(max_tree_depth=3).fit_budget(posterior, thetas, 1.0) == 3
-    for fields, (early, late) in (({}, (7, 10)), ({"max_tree_depth": 5}, (5, 5)), ({"warmup_tree_depth": 2}, (2, 10))):
-        kernel = Nuts(**fields).kernel(Coordinates(parabolas([1.0], [0.0]), None))
-        assert kernel._max_tree_depth == (early, late)
-    sampler, posterior, state = (
-        Nuts(),
-        parabolas([1.0], [0.0]),
-        numpyro_kernels.HamiltonianState(jnp.zeros(1), None, 10),
-    )
+    for fields, (early, late) in (({}, (5, 10)), ({"max_tree_depth": 5}, (5, 5)), ({"warmup_tree_depth": 2}, (2, 10))):
+        for warmup, depth in ((True, early), (False, late)):
+            assert Nuts(**fields).kernel(jnp.sum, 0.1, warmup=warmup)._max_tree_depth == depth
+    sampler, state = Nuts(), Nuts().init(parabolas([1.0], [0.0]), jnp.zeros(1), num_warmup=0, key=KEY)
     for steps, depth in ((1, 1), (3, 2), (4, 3), (7, 3), (8, 4)):
         statistics = {"n_steps": jnp.asarray(steps), "lp": ONE}
-        monkeypatch.setattr(nuts.numpyro_kernels, "step", lambda *a, statistics=statistics, **k: (state, statistics))
+        monkeypatch.setattr(
+            numpyro_kernels.AbstractHamiltonianSampler,
+            "move",
+            lambda *a, statistics=statistics, **k: (state, statistics),
+        )
         stats = sampler.step(posterior, state, key=KEY)[1]
         assert float(stats["tree_depth"]) == depth
-    assert Hmc().headroom({"acceptance_rate": ONE}).shape == Gibbs().headroom({"acceptance_rate": ONE}).shape == (0,)
+    assert float(Hmc(target_acceptance=0.5).headroom({"acceptance_rate": ONE})[0]) == 1.0
+    assert Gibbs().headroom({"acceptance_rate": ONE}).shape == (0,)

@@ -389,13 +389,6 @@ def test_a_shortened_warm_up_is_repeated_by_its_recipe_and_by_a_resumed_run(tmp_
         )
 
 
-def test_nuts_ends_warm_up_only_after_its_step_size_has_adapted_to_the_mass_matrix():
-    """NumPyro's mass matrix changes after 100, 150, 250 and 450 of 500 steps."""
-    sampler = bnnzoo.Nuts()
-    ends = [end for end in range(75, 500) if not sampler.may_end_warmup(500, end)]
-    assert ends == [*range(100, 120), *range(150, 170), *range(250, 270), *range(450, 470)]
-
-
 def test_training_steps_fit_into_the_budget(monkeypatch, data):
     """The estimate uses the second block of fifty steps, because the first one compiles."""
     clock, requests = [0.0], []

@@ -241,12 +241,8 @@ def test_nothing_of_the_kernel_changes_after_warm_up(sampler):
 
 def _kernel(carry: Carry) -> list[np.ndarray]:
     states = carry.states
-    inner = getattr(states, "inner", None)
-    if hasattr(inner, "adapt_state"):  # the state of NumPyro; a plugin's sampler may wrap the state of another library
-        parts: Any = inner.adapt_state
-    else:
-        adapted = ("step_size", "preconditioner", "scales", "rows", "anchor")
-        parts = tuple(getattr(states, name, ()) for name in adapted)
+    adapted = ("step_size", "preconditioner", "scales", "rows", "anchor", "metric")
+    parts = tuple(getattr(states, name, ()) for name in adapted)
     return [_plain(leaf) for leaf in jax.tree.leaves((parts, carry.tuning))]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import equinox as eqx
 import jax
@@ -122,6 +122,8 @@ S = TypeVar("S")
 class AbstractPreconditionedSampler(AbstractSampler[S]):
     """A sampler with a preconditioner that warm-up adapts. Its state has `position`, `step_size`, `preconditioner`."""
 
+    can_end_warmup: ClassVar[bool] = True
+
     def settle(self, posterior: AbstractPosterior, state: S, *, final: bool, key: PRNGKeyArray) -> S:
         """Update the precision with the curvature at the chain's position, except at the end of warm-up."""
         del key
@@ -137,11 +139,6 @@ class AbstractPreconditionedSampler(AbstractSampler[S]):
         """Pool step size and preconditioner over all chains."""
         del key, num_steps
         return self, pool_chains(states, final=final, power=self.step_power(posterior))
-
-    def may_end_warmup(self, planned: int, end: int) -> bool:
-        """Return true: each window of warm-up adapts the step size and the preconditioner anew."""
-        del planned, end
-        return True
 
     def step_power(self, posterior: AbstractPosterior) -> int:
         """Return 1 if the step size is a length in the preconditioner's units, 2 if it is a squared length."""

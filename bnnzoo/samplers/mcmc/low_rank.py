@@ -73,10 +73,21 @@ class LowRankMetric(eqx.Module):
         """Return A' gradient, the gradient with respect to z."""
         return self._stretch(self.scale * gradient)
 
-    def _stretch(self, vector: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        if not len(self.stretches):
+    def whiten(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return A^-1 theta, the coordinates z of a position."""
+        return self._stretch(theta / self.scale, 1 / self.stretches)
+
+    def unproject(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return A'^-1 gradient, the gradient with respect to theta of one with respect to z."""
+        return self._stretch(gradient, 1 / self.stretches) / self.scale
+
+    def _stretch(
+        self, vector: Float[Array, " dim"], stretches: Float[Array, " direction"] | None = None
+    ) -> Float[Array, " dim"]:
+        stretches = self.stretches if stretches is None else stretches
+        if not len(stretches):
             return vector
-        return vector + ((self.stretches - 1) * (self.directions @ vector)) @ self.directions
+        return vector + ((stretches - 1) * (self.directions @ vector)) @ self.directions
 
     def with_position(self, theta: Float[Array, " dim"], gradient: Float[Array, " dim"]) -> LowRankMetric:
         """Record the position and its gradient at every `stride`-th call, in place of the oldest ones."""

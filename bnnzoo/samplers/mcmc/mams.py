@@ -66,6 +66,7 @@ class Mams(AbstractSampler[MamsState]):
     exactness: ClassVar[Exactness] = "exact"
     chain_state: ClassVar[tuple[str, ...]] = ("log_prior", "log_likelihoods", "gradient")
     density_only: ClassVar[bool] = True
+    can_end_warmup: ClassVar[bool] = True
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS, Statistic("energy_error"))
     budget_field: ClassVar[str] = "num_steps"
 
@@ -160,11 +161,6 @@ class Mams(AbstractSampler[MamsState]):
         next_state, u, stats = self._move(posterior, state, key=key)
         metric = state.metric.with_position(u, next_state.gradient)
         return replace(next_state, metric=metric), stats
-
-    def may_end_warmup(self, planned: int, end: int) -> bool:
-        """Return true: each window of warm-up adapts the step size and the metric anew."""
-        del planned, end
-        return True
 
     def tune(
         self, posterior: AbstractPosterior, states: MamsState, *, final: bool, key: PRNGKeyArray, num_steps: int

@@ -67,6 +67,7 @@ class Mclmc(AbstractSampler[MclmcState]):
     exactness: ClassVar[Exactness] = "biased"
     chain_state: ClassVar[tuple[str, ...]] = ("direction", "log_prior", "log_likelihoods", "gradient")
     density_only: ClassVar[bool] = True
+    can_end_warmup: ClassVar[bool] = True
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, DIVERGING, STEP_SIZE, Statistic("energy_error"))
 
     step_size: Annotated[Number, Gt(0), Doc("step size of the integrator (initial value)")] = number(0.01)
@@ -147,11 +148,6 @@ class Mclmc(AbstractSampler[MclmcState]):
             return state
         zero = jnp.zeros_like(state.weight)
         return replace(state, weight=zero, excess=zero)
-
-    def may_end_warmup(self, planned: int, end: int) -> bool:
-        """Return true: each window of warm-up adapts the step size and the metric anew."""
-        del planned, end
-        return True
 
     def tune(
         self, posterior: AbstractPosterior, states: MclmcState, *, final: bool, key: PRNGKeyArray, num_steps: int

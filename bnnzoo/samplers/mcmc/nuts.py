@@ -15,7 +15,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.mcmc import numpyro_kernels
-from bnnzoo.samplers.mcmc.coordinates import WHITEN_LAST_LAYER, Coordinates
+from bnnzoo.samplers.mcmc.coordinates import WHITEN_LAST_LAYER
 from bnnzoo.samplers.statistics import TREE_DEPTH, Statistic
 
 _LEAST_DEPTH = 4
@@ -24,9 +24,10 @@ _LEAST_DEPTH = 4
 class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
     """Draws from the posterior: Hamiltonian trajectories that stop before they turn back.
 
-    Hoffman and Gelman 2014; Betancourt 2017. NumPyro adapts the step size and a diagonal mass matrix in warm-up. Until
-    they are adapted, the steps are often far too small. A trajectory (tree) then reaches its maximum depth without
-    moving far. To save time, warm-up therefore uses a smaller maximum depth (`warmup_tree_depth`).
+    Hoffman and Gelman 2014; Betancourt 2017. Warm-up adapts the step size. It also sets the inverse mass matrix, a
+    diagonal plus low-rank matrix, from the positions and gradients of all chains (`low_rank`). Until they are adapted,
+    the steps are often far too small. A trajectory (tree) then reaches its maximum depth without moving far. To save
+    time, warm-up therefore uses a smaller maximum depth (`warmup_tree_depth`).
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (*numpyro_kernels.STATISTICS, TREE_DEPTH)
@@ -38,7 +39,7 @@ class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
     ] = 10
     warmup_tree_depth: Annotated[
         int, Ge(1), Le(15), Doc("maximum tree depth in warm-up, if it is smaller than max_tree_depth")
-    ] = 7
+    ] = 5
     target_acceptance: Annotated[Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up")] = number(0.8)
     whiten_last_layer: Annotated[bool, Doc(WHITEN_LAST_LAYER)] = True
 
@@ -55,20 +56,21 @@ class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
         del posterior, thetas
         return int(np.clip(np.log2(gradients + 1), _LEAST_DEPTH, self.max_tree_depth))
 
-    def kernel(self, coordinates: Coordinates) -> NUTS:
+    def kernel(self, potential: numpyro_kernels.Potential, step_size: Number, *, warmup: bool) -> NUTS:
         """Return NumPyro's NUTS kernel."""
+        depth = min(self.warmup_tree_depth, self.max_tree_depth) if warmup else self.max_tree_depth
         return NUTS(
-            potential_fn=numpyro_kernels.potential(coordinates),
-            step_size=self.step_size,  # type: ignore[arg-type]
-            max_tree_depth=(min(self.warmup_tree_depth, self.max_tree_depth), self.max_tree_depth),  # type: ignore[arg-type]
-            target_accept_prob=self.target_acceptance,  # type: ignore[arg-type]
+            potential_fn=potential,
+            step_size=step_size,  # type: ignore[arg-type]
+            adapt_step_size=False,
+            adapt_mass_matrix=False,
+            max_tree_depth=depth,
         )
 
-    def step(
-        self, posterior: AbstractPosterior, state: numpyro_kernels.HamiltonianState, *, key: PRNGKeyArray
+    def move(
+        self, posterior: AbstractPosterior, state: numpyro_kernels.HamiltonianState, *, warmup: bool, key: PRNGKeyArray
     ) -> tuple[numpyro_kernels.HamiltonianState, Stats]:
         """Make one trajectory and report its tree depth."""
-        coordinates = self.coordinates(posterior)
-        state, stats = numpyro_kernels.step(self.kernel(coordinates), coordinates, state, key=key)
+        state, stats = super().move(posterior, state, warmup=warmup, key=key)
         depth = jnp.ceil(jnp.log2(stats["n_steps"].astype(stats["lp"].dtype) + 1))
         return state, {**stats, "tree_depth": depth}

@@ -149,7 +149,7 @@ def with_shorter_warmup(
     expected_seconds = warmup_seconds - start_seconds + (2 * next_end - step) * step_seconds
     if expected_seconds <= _WARMUP_TOLERANCE * _WARMUP_SHARE * budget:
         return problem
-    if not sampler.may_end_warmup(planned, 2 * step):
+    if not sampler.can_end_warmup:
         return problem
     return problem.with_lengths(dataclasses.replace(recipe, warmup=2 * step, planned_warmup=planned), problem.sampler)
 
