@@ -1,6 +1,6 @@
 """Predictions of partly stochastic networks against other methods, at equal seconds.
 
-    python benchmarks/partly_stochastic.py UCI10 [--tables elevators] [--rows 1e5] [--budget 60s] [-o FOLDER]
+    python benchmarks/partly_stochastic.py UCI10 [--tables elevators] [--rows 1e5] [--budget 60s] [--only nuts] [-o DIR]
 
 The partly stochastic networks sample the identified directions, the linearised network, or the last layer. The other
 methods sample or approximate the whole network. UCI10 is a folder of tables as `bnnzoo bench` reads them. `--rows` adds
@@ -30,10 +30,11 @@ METHODS = {
 """The part of the recipe in which the methods differ."""
 
 
-def write_recipes(folder: Path) -> list[Path]:
+def write_recipes(folder: Path, names: list[str]) -> list[Path]:
     """Write a recipe file for each method."""
     paths = []
-    for name, lines in METHODS.items():
+    for name in names:
+        lines = METHODS[name]
         path = folder / f"{name}.yaml"
         path.write_text(
             f"model: {{name: mlp, hidden: [16], activation: tanh}}\n{lines}\nlikelihood: gaussian\nprior: normal\n"
@@ -58,10 +59,11 @@ def main() -> None:
     parser.add_argument("--rows", type=float, default=1e5)
     parser.add_argument("--budget", default="60s")
     parser.add_argument("-o", "--out", type=Path)
+    parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        methods = ",".join(map(str, write_recipes(folder)))
+        methods = ",".join(map(str, write_recipes(folder, arguments.only)))
         problems = [arguments.uci10 / table for table in arguments.tables]
         if arguments.rows:
             write_table(folder / "network-20-5-1.csv", int(arguments.rows))

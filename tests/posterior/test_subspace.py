@@ -27,6 +27,7 @@ from bnnzoo.posterior.subspace import COORDINATES, InducedNormal, SubspaceChoice
 from bnnzoo.recipe import resolve
 from bnnzoo.samplers import Penalty
 from bnnzoo.samplers.common import control_variate, damped, directions
+from bnnzoo.samplers.subsampled import batch_sizes, influence
 from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.sampling.initial import positions, subspace_start
 from bnnzoo.sampling.keys import Keys
@@ -356,6 +357,13 @@ def test_the_penalty_chooses_a_control_variate_only_where_the_mode_is_known(monk
     assert small.choose(block, thetas) == {"control_variate": "second", "proposal": "hmc"}
     assert Penalty(batch_size=5, proposal="langevin").choose(block, thetas) == {"control_variate": "second"}
     assert small.choose(whole, thetas) == {}
+    # With automatic sizes, influential rows are drawn more often, unless there are too many rows to evaluate them.
+    monkeypatch.setattr(batch_sizes, "FULL_BATCH_UP_TO", 5)
+    automatic = {"control_variate": "second", "proposal": "hmc"}
+    assert Penalty().choose(block, thetas) == automatic | {"sampling": "importance"}
+    assert Penalty(sampling="disjoint").choose(block, thetas) == automatic
+    monkeypatch.setattr(influence, "MANY_ROWS", 5)
+    assert Penalty().choose(block, thetas) == automatic
     assert (small.order, Penalty(control_variate="first").order) == ("none", "first")
 
 

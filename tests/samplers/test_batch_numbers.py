@@ -302,7 +302,7 @@ def test_a_look_is_at_eight_proposals_and_the_last_one_at_sixteen_with_steps_bet
     assert float(everything["rows_needed"]) == pytest.approx(2 * float(np.sum(counts[1].square)), rel=1e-6)
     # The more rows beyond a limit, the fewer proposals; there are at least four.
     for limit, expected in ((1, 8), (0.1, 4), (2, 16), (1000, 16)):
-        monkeypatch.setattr(_influence, "_MANY_ROWS", limit)
+        monkeypatch.setattr(_influence, "MANY_ROWS", limit)
         _influence.unseen_bias(Walker(), posterior, at([0.0]), key=KEY)
         assert len(counts[-1].positions) == expected
 

@@ -26,9 +26,11 @@ _PROPOSALS = 8
 """Number of proposals for which every row is evaluated at the end of a warm-up window.
 
 After the final draw, every row is evaluated for twice as many proposals, with `_STEPS_BETWEEN` steps between them. With
-more than `_MANY_ROWS` rows there are fewer proposals, but at least `_FEWEST_PROPOSALS`.
+more than `MANY_ROWS` rows there are fewer proposals, but at least `_FEWEST_PROPOSALS`.
 """
-_MANY_ROWS, _FEWEST_PROPOSALS = 2**18, 4
+MANY_ROWS = 2**18
+"""Number of rows above which fewer proposals are evaluated, and rows are not drawn by importance unless asked."""
+_FEWEST_PROPOSALS = 4
 _STEPS_BETWEEN = 25
 _FAR = 1e10
 """Value that replaces an infinite difference of log-likelihoods. Its square is still finite."""
@@ -155,7 +157,7 @@ def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: 
     `unseen` and `unseen_shift` are estimates for the directions in which the biases are largest.
     """
     sizes = sampler.plan(posterior.num_data)
-    proposals = int(np.clip(2 * _PROPOSALS * _MANY_ROWS / posterior.num_data, _FEWEST_PROPOSALS, 2 * _PROPOSALS))
+    proposals = int(np.clip(2 * _PROPOSALS * MANY_ROWS / posterior.num_data, _FEWEST_PROPOSALS, 2 * _PROPOSALS))
     if sizes.disjoint and sizes.num_used == posterior.num_data:
         # Every step uses every row, so the steps miss nothing. The estimates below would contain only rounding errors.
         zero = jnp.zeros((), state.position.dtype)

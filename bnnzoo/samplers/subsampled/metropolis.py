@@ -81,14 +81,18 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return "none" if self.control_variate == "auto" else self.control_variate
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
-        """Return `second` for the field `control_variate` and `hmc` for `proposal`, each only if the field is `auto`.
+        """Return values for the fields `control_variate`, `proposal` and `sampling`, each only if the field is `auto`.
 
-        The result is empty if the posterior has no known centre, or if each step uses all data.
+        They are `second`, `hmc` and `importance`. The result is empty if the posterior has no known centre, or if each
+        step uses all data. `sampling` stays `auto` if the user gave a batch size, or if there are very many rows,
+        because warm-up then evaluates every row many times.
         """
         del thetas
         if posterior.centre() is None or self._uses_all_data(posterior.num_data):
             return {}
         choices = {"control_variate": "second", "proposal": "hmc"}
+        if self.batch_size == self.num_batches == "auto" and posterior.num_data <= _influence.MANY_ROWS:
+            choices["sampling"] = "importance"
         return {name: value for name, value in choices.items() if getattr(self, name) == "auto"}
 
     def plan(self, num_data: int) -> Sizes:

@@ -50,8 +50,8 @@ class Penalty(AbstractPenalty):
         Literal["auto", "replacement", "disjoint", "importance"],
         Doc(
             "replacement: rows are drawn independently; disjoint: no row is used twice in a step; importance: "
-            "influential rows are drawn more often; auto: disjoint if automatic sizes exceed half of the rows, else "
-            "replacement"
+            "influential rows are drawn more often; auto: importance for a subspace and at most 262144 rows; "
+            "else disjoint if automatic sizes exceed half of the rows; else replacement"
         ),
     ] = "auto"
 
