@@ -110,8 +110,11 @@ class Recipe:
         ),
     ] = None
     until: Annotated[
-        Literal["converged", "budget"] | None,
-        Doc("converged: end early if R-hat and ESS of predictions pass their limits; budget: use all of the time"),
+        Literal["converged", "predictions", "budget"] | None,
+        Doc(
+            "converged: end early if R-hat and ESS of predictions pass their limits; predictions: end also if more "
+            "draws would hardly change the predictions; budget: use all of the time"
+        ),
     ] = None
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of all random numbers except the split")] = 0
     init: Annotated[

@@ -88,7 +88,7 @@ class Job:
             keep_warmup=recipe.keep_warmup,
             resume=resume,
             seconds=seconds,
-            stops=ladder(recipe.draws) if recipe.until == "converged" else (),
+            stops=ladder(recipe.draws) if ends_at_test_points(recipe) else (),
             outputs=self.problem.outputs,
             stop_signal=leaving,
         )
@@ -101,6 +101,11 @@ class Job:
         """
         for _ in self.chunks(thetas, resume=resume, leaving=stop):
             pass
+
+
+def ends_at_test_points(recipe: Recipe) -> bool:
+    """Whether the run may end at one of the numbers of draws of `ladder`."""
+    return recipe.until in ("converged", "predictions")
 
 
 def ladder(draws: int) -> list[int]:

@@ -9,12 +9,17 @@ import numpy as np
 from bnnzoo.recipe import Recipe, duration
 from bnnzoo.sampling import verdict
 from bnnzoo.sampling.initial import budget
-from bnnzoo.sampling.job import Job, ladder
+from bnnzoo.sampling.job import Job, ends_at_test_points, ladder
 from bnnzoo.sampling.seconds import Seconds
+
+_FEWEST_FOR_PREDICTIONS = 200
+"""Smallest number of draws per chain of a run that ends because more draws would hardly change its predictions."""
 
 
 def reason_to_end(job: Job, out: Path, num_draws: int, seconds: Seconds) -> str:
-    """Return the reason why the run ends now, "converged" or "budget"; an empty string if it continues.
+    """Return the reason why the run ends now; an empty string if it continues.
+
+    The reasons are "converged", "predictions" (more draws would hardly change them) and "budget".
 
     Args:
         job: the job that runs.
@@ -23,8 +28,11 @@ def reason_to_end(job: Job, out: Path, num_draws: int, seconds: Seconds) -> str:
         seconds: the time spent so far.
     """
     recipe = job.recipe
-    if num_draws in test_points(job, num_draws) and verdict.has_converged(out, _stride(job, num_draws), job.own_model):
-        return "converged"
+    if num_draws in test_points(job, num_draws):
+        by_predictions = recipe.until == "predictions" and num_draws >= _FEWEST_FOR_PREDICTIONS
+        stride = _stride(job, num_draws)
+        if reason := verdict.reason_to_end(out, stride, job.own_model, by_predictions=by_predictions):
+            return reason
     if recipe.budget and num_draws >= budget.FEWEST_DRAWS and budget_left(recipe, seconds) <= 0:
         return "budget"
     return ""
@@ -32,7 +40,7 @@ def reason_to_end(job: Job, out: Path, num_draws: int, seconds: Seconds) -> str:
 
 def test_points(job: Job, num_draws: int) -> list[int]:
     """Return the numbers of draws, up to `num_draws`, at which convergence is tested."""
-    stops = ladder(job.recipe.draws) if job.recipe.until == "converged" else []
+    stops = ladder(job.recipe.draws) if ends_at_test_points(job.recipe) else []
     return [stop for stop in stops if stop <= num_draws and _stride(job, stop)]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from bnnzoo import store
 from bnnzoo.errors import BnnzooWarning
 from bnnzoo.evaluation.contents.record import Record
-from bnnzoo.evaluation.convergence import diagnostics, findings, outcome
+from bnnzoo.evaluation.convergence import diagnostics, findings, outcome, remaining_gain
 from bnnzoo.evaluation.predictions import noise_scale
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.finding import Finding, Spelling, sentence, spell_settings
@@ -44,18 +44,28 @@ def stride(num_bytes: int, draws: int) -> int:
     return every_kth if draws // every_kth >= _FEWEST else 0
 
 
-def has_converged(out: Path, every_kth: int, model: AbstractModel | AbstractPosterior | None) -> bool:
-    """Whether the chains have converged so far: all limits of convergence are met, and the bulk ESS is at least 400.
+def reason_to_end(
+    out: Path, every_kth: int, model: AbstractModel | AbstractPosterior | None, *, by_predictions: bool
+) -> str:
+    """Return "converged" or "predictions" if the run may end at this test point; an empty string if it may not.
 
-    Only every k-th draw is tested, with k = `every_kth`. The value is false for draws that are not a Markov chain.
+    The chains have converged if all limits of convergence are met, and the bulk ESS is at least 400. The draws must be
+    a Markov chain. Only every k-th draw is tested, with k = `every_kth`.
+
+    Args:
+        out: the file of the run.
+        every_kth: k.
+        model: the user's own model or posterior, see `Job.own_model`.
+        by_predictions: whether the run may also end because more draws would hardly change its predictions.
     """
     diagnosed = _diagnose_parts(out, every_kth, model)
-    if diagnosed is None:
-        return False
-    _, diagnosis, findings_so_far = diagnosed
-    if not diagnostics.is_chain(str(diagnosis["exactness"])):
-        return False
-    return diagnosis["ess_bulk"] >= _ENOUGH and not any(finding.topic == "convergence" for finding in findings_so_far)
+    if diagnosed is None or not diagnostics.is_chain(str(diagnosed[1]["exactness"])):
+        return ""
+    predictor, diagnosis, findings_so_far = diagnosed
+    if diagnosis["ess_bulk"] >= _ENOUGH and not any(finding.topic == "convergence" for finding in findings_so_far):
+        return "converged"
+    gain = remaining_gain.of_run(predictor) if by_predictions else None
+    return "predictions" if gain is not None and gain.is_negligible else ""
 
 
 def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | AbstractPosterior | None) -> Attributes:

@@ -96,6 +96,17 @@ def test_a_wrong_threshold_is_wrong_usage(text, tmp_path, capsys):
     assert capsys.readouterr().err == f"bnnzoo: --stochastic: {kind}: {problem}\n"
 
 
+def test_a_large_network_with_many_rows_is_refused(monkeypatch, capsys, tmp_path):
+    """It would compute for hours without a message. The limits are lowered here."""
+    monkeypatch.setattr(directions, "EXACT_UP_TO", 5)
+    monkeypatch.setattr(directions, "_MOST_ELEMENTS", 1000)
+    words = ["sample", "mlp", "penalty", "--stochastic", "identified", "--draws", "5", "--warmup", "5"]
+    assert cli.run([*words, "-o", str(tmp_path / "run.nc")]) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "--stochastic identified: finding the directions of " in message
+    assert "would take very long; use --stochastic last" in message
+
+
 @pytest.mark.parametrize(("prior", "name"), [(Laplace(), "laplace"), (Hierarchical(), "hierarchical")])
 def test_a_prior_that_is_not_normal_is_refused(prior, name):
     with pytest.raises(UsageError, match=rf"subspaces .* need a normal prior with fixed scales \(got {name}\)"):

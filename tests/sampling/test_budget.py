@@ -17,6 +17,7 @@ from bnnzoo import store
 from bnnzoo.api import entrances, keywords, resuming
 from bnnzoo.data import load_recipe_data
 from bnnzoo.errors import UsageError
+from bnnzoo.evaluation.convergence import remaining_gain
 from bnnzoo.finding import Finding
 from bnnzoo.progress import Progress
 from bnnzoo.recipe import duration, read_layer, recipe_from, resolve
@@ -152,11 +153,27 @@ def test_a_run_until_converged_needs_no_budget(data, tmp_path):
     assert run.attributes["draws_done"] < 3000
 
 
+def test_a_run_may_end_when_its_predictions_hardly_change(monkeypatch, tmp_path):
+    """It needs at least 200 draws, and the option."""
+    gains = [remaining_gain.Gain(0.0, 0.001)]
+    monkeypatch.setattr(verdict.remaining_gain, "of_run", lambda _: gains[0])
+
+    def ended(until, gain=gains[0]):
+        gains[0] = gain
+        recipe = tiny.recipe("random-walk", until=until, draws=401)
+        about = entrances.run_recipe(recipe, out=tmp_path / "run.nc", force=True).attributes
+        return about["ended"], about["draws_done"], json.loads(about["stops"])
+
+    assert ended("predictions") == ("predictions", 200, [100, 200])
+    assert ended("predictions", remaining_gain.Gain(0.01, 0.0)) == ("draws", 401, [100, 200, 400])
+    assert ended("converged", remaining_gain.Gain(0.0, 0.001)) == ("draws", 401, [100, 200, 400])
+
+
 @pytest.mark.slow
 def test_a_run_interrupted_at_a_check_repeats_the_check_on_resume(tmp_path, monkeypatch):
     """The run ends at the same draw as without the signal."""
     out, stops, at = tmp_path / "run.nc", [], [0]
-    monkeypatch.setattr(verdict, "has_converged", lambda *_: bool(stops.append(at[0])) or True)
+    monkeypatch.setattr(verdict, "reason_to_end", lambda *_, **__: stops.append(at[0]) or "converged")
     recipe = tiny.recipe("random-walk", until="converged", draws=800)
 
     def watch(progress):
@@ -177,7 +194,7 @@ def test_large_draws_are_thinned_for_the_convergence_check(tmp_path, monkeypatch
 
     def ended(most_draws, at):
         monkeypatch.setattr(verdict, "_BYTES", most_draws * a_draw)
-        monkeypatch.setattr(verdict, "has_converged", lambda _, every, __: every == at)
+        monkeypatch.setattr(verdict, "reason_to_end", lambda _, every, __, **___: "converged" if every == at else "")
         about = entrances.run_recipe(recipe, out=tmp_path / "run.nc", force=True).attributes
         return about["ended"], about["draws_done"], json.loads(about["stops"])
 
@@ -207,7 +224,7 @@ def test_open_parts_reads_every_kth_draw(tmp_path):
     for group in ("posterior", "sample_stats"):
         for name, values in every_draw[group].data_vars.items():
             np.testing.assert_array_equal(third[group][name].values, values.values[:, ::3])
-    assert verdict.has_converged(out, 3, None) is False
+    assert verdict.reason_to_end(out, 3, None, by_predictions=False) == ""
 
 
 def test_lengths_follow_from_the_budget_and_the_speed_of_the_machine(monkeypatch, data):
@@ -445,12 +462,12 @@ def test_the_verdict_requires_every_convergence_limit(exactness, ess, topics, en
     monkeypatch.setattr(verdict, "_diagnose_parts", lambda *_: (None, diagnosis, result))
     monkeypatch.setattr(verdict.chain_mixture, "of_run", lambda *_: verdict.chain_mixture.EQUAL)
     monkeypatch.setattr(verdict.outcome, "bias", lambda *_: "")
-    assert verdict.has_converged(tmp_path / "run.nc", 1, None) == enough
+    assert (verdict.reason_to_end(tmp_path / "run.nc", 1, None, by_predictions=False) == "converged") == enough
     answer = verdict.verdict(tmp_path / "run.nc", 1, 1000, None)
     assert answer["converged"] == converged
     assert ("rhat" in answer) == (exactness != "approximate")
     monkeypatch.setattr(verdict, "_diagnose_parts", lambda *_: None)
-    assert not verdict.has_converged(tmp_path / "run.nc", 1, None)
+    assert verdict.reason_to_end(tmp_path / "run.nc", 1, None, by_predictions=True) == ""
     assert verdict.verdict(tmp_path / "run.nc", 1, 1000, None) == {}
 
 

@@ -155,6 +155,7 @@ TESTS = {
     "evaluation/formulas/settling": "settling",
     "evaluation/formulas/weight_tail": "verdict_numbers prior_samplers",
     "evaluation/convergence/identified": "mixing",
+    "evaluation/convergence/remaining_gain": "remaining_gain",
     "evaluation/predictions/loo": "verdict_numbers evaluate",
     "evaluation/formulas/metrics": "verdict_numbers metrics calibration evaluate",
     "evaluation/predictions/noise_scale": "rounding counts verdict_numbers units",

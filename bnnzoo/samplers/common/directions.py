@@ -32,6 +32,9 @@ _PROBES, _SOLVER_STEPS = 8, 40
 _WORK, _MOST_ROWS = 4e10, 2**17
 """Limits of the number of rows times the squared number of parameters, and of the number of rows of a Gauss-Newton
 matrix. Above them, a random subset of rows is used."""
+_MOST_ELEMENTS = 2e8
+"""Largest number of parameters times rows of a Gauss-Newton matrix for subspace iteration, which multiplies it with
+about ten thousand vectors for every damped step to the mode."""
 _ROWS, _COLUMNS = 4096, 32
 """Numbers of rows and columns of a Gauss-Newton product that are processed together. They limit the memory."""
 _DAMPED_STEPS = 100
@@ -201,10 +204,20 @@ def compute_spectrum(
     return _spectrum(_curvature_rows(posterior, work, key=key), theta, smallest=smallest, key=key)
 
 
+def is_too_large(posterior: NetworkPosterior) -> bool:
+    """Whether subspace iteration would take too long, because the Gauss-Newton matrix has too many elements."""
+    dim = posterior.layout.dim
+    rows = min(_num_curvature_rows(dim, _WORK), posterior.num_data)
+    return dim > EXACT_UP_TO and float(dim) * rows > _MOST_ELEMENTS
+
+
+def _num_curvature_rows(dim: int, work: float) -> int:
+    return max(4 * dim, _ROWS, min(int(work / dim**2), _MOST_ROWS))
+
+
 def _curvature_rows(posterior: NetworkPosterior, work: float, *, key: PRNGKeyArray) -> NetworkPosterior:
     """Return the posterior given the rows from which the eigenvalues are computed, for a limit `work` of the cost."""
-    dim = posterior.layout.dim
-    num_rows = max(4 * dim, _ROWS, min(int(work / dim**2), _MOST_ROWS))
+    num_rows = _num_curvature_rows(posterior.layout.dim, work)
     return _random_rows(posterior, num_rows, key=jax.random.fold_in(key, 0))
 
 

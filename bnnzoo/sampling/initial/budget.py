@@ -65,6 +65,7 @@ OVERHEAD_TRACES = 80.0
 See `benchmarks/seconds.py`."""
 FEWEST_DRAWS = 20
 """Smallest number of draws per chain. A run makes them even if its budget is exhausted."""
+_ENDINGS = {"converged": "the chains have converged", "predictions": "the predictions hardly change"}
 
 
 def plan_lengths(
@@ -251,11 +252,8 @@ def sentence(problem: Problem) -> str:
     trajectory = f" of at most {sampler.gradients} gradients each" if sampler.gradients > 1 else ""
     if not trajectory and (field := sampler.budget_field):
         trajectory = f", {field.replace('_', ' ')} {float(getattr(sampler, field)):g}"
-    ending = "until the chains have converged" if recipe.until == "converged" else "until the budget is used"
-    return (
-        f"budget {recipe.budget}: {recipe.warmup} steps of warm-up{trajectory}, then at most {recipe.draws} draws, "
-        f"{ending}"
-    )
+    ending = f"at most {recipe.draws} draws, until {_ENDINGS.get(recipe.until or '', 'the budget is used')}"
+    return f"budget {recipe.budget}: {recipe.warmup} steps of warm-up{trajectory}, then {ending}"
 
 
 def describe_shorter_warmup(problem: Problem) -> str:

@@ -101,10 +101,12 @@ def find_subspace(
         key: random key.
 
     Raises:
-        UsageError: if no direction has a curvature above the threshold of the recipe.
+        UsageError: if no direction has a curvature above the threshold of the recipe, or if the network and its data
+            are too large.
         InterruptedRunError: if `work.stop` returned a signal.
     """
     _check_others(problem)
+    _check_size(problem, choice)
     whole_problem, theta = positions.train_whole_network(problem, work=work, key=key)
     work.note("finding the mode and the directions that the data determine")
     posterior = whole_problem.network_posterior
@@ -139,6 +141,20 @@ def find_subspace(
     subspace = subspace._replace(values=Processes.current().broadcast_first(values))
     work.note(subspace.sentence)
     return subspace
+
+
+def _check_size(problem: Problem, choice: SubspaceChoice) -> None:
+    """Refuse a network for which finding the directions would take very long.
+
+    Raises:
+        UsageError: in this case.
+    """
+    posterior = problem.with_all_sampled().network_posterior
+    if directions.is_too_large(posterior):
+        raise UsageError(
+            f"[[stochastic={choice.kind}]]: finding the directions of {posterior.layout.network.dim} parameters from "
+            f"{posterior.num_data} rows would take very long; use [[stochastic=last]], a smaller network, or fewer rows"
+        )
 
 
 def _check_others(problem: Problem) -> None:

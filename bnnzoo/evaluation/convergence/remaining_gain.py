@@ -1,0 +1,67 @@
+"""Estimate of what more draws of the same chains would add to the predictions.
+
+The mean log predictive density of training rows is computed from all draws and from the first half of each chain. The
+Monte Carlo error of a predictive density lowers its mean logarithm by an amount that is inversely proportional to the
+number of draws. So the gain of the second half is also an estimate of the gain that is left: n draws have lost as much
+as they have gained over n / 2 draws. A chain that still moves to better predictions has a gain too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import logsumexp
+
+from bnnzoo.evaluation.predictions import thinning
+from bnnzoo.evaluation.predictions.predictor import Predictor
+
+LIMIT = 0.005
+"""Largest gain, in nats per row, that more draws may still promise when a run ends early."""
+
+
+class Gain(NamedTuple):
+    """Gain of the second half of the draws in the mean log predictive density of a row, in nats.
+
+    Attributes:
+        value: the estimate.
+        se: its standard error over the rows.
+    """
+
+    value: float
+    se: float
+
+    @property
+    def is_negligible(self) -> bool:
+        """Whether the gain is smaller than `LIMIT`, also if it is two standard errors larger than its estimate."""
+        return abs(self.value) + 2 * self.se < LIMIT
+
+
+def of_run(predictor: Predictor) -> Gain | None:
+    """Return the gain of the second half of a run's draws; None if the run has no predictions of its training rows."""
+    if not predictor.predicts or not predictor.record.has_training_rows:
+        return None
+    thinned = thinning.for_diagnosis(predictor)
+    x, y = thinned.record.training_rows(thinning.density_rows(thinned, thinning.PROBES))
+    return of_densities(thinned.log_likelihoods(x, y, np.arange(thinned.record.shape[1])))
+
+
+def of_densities(log_densities: Float[np.ndarray, "chain draw row"]) -> Gain | None:
+    """Return the gain of the second half of the draws of each chain; None with fewer than two draws or two rows.
+
+    Args:
+        log_densities: log density of each row under each draw.
+    """
+    _, count, num_rows = log_densities.shape
+    if count < 2 or num_rows < 2:
+        return None
+    everything, first_half = (_log_mean(log_densities[:, :number]) for number in (count, count // 2))
+    gains = everything - first_half
+    return Gain(float(np.mean(gains)), float(np.std(gains, ddof=1) / np.sqrt(num_rows)))
+
+
+def _log_mean(log_densities: Float[np.ndarray, "chain draw row"]) -> Float[np.ndarray, " row"]:
+    """Return the log of the mean density of each row over all draws."""
+    chains, count, _ = log_densities.shape
+    return logsumexp(log_densities.astype(np.float64), axis=(0, 1)) - np.log(chains * count)
