@@ -1,12 +1,13 @@
 """Efficiency of the Hamiltonian samplers on a small network, against the programs of NumPyro and BlackJAX.
 
-    python benchmarks/hamiltonian.py [--warmup 150] [--draws 100] [--repeats 5] [--only nuts hmc] [--gradients]
+    python benchmarks/hamiltonian.py [--warmup 150] [--draws 100] [--repeats 5] [--only nuts hmc] [--gradients] [--line]
 
 The network is a perceptron 10-50-1 (tanh, a learned noise scale: 602 parameters) with 400 rows. Four chains start at
 the same four untrained networks for all programs, with one device per chain. All programs have the same log density.
 ESS is the smallest bulk ESS of the predictive means at 100 other inputs. Seconds are those of warm-up and sampling
 together, after a first run of each that compiled. Repeats are interleaved, each with a different seed. If `blackjax` is
-not installed, its rows are left out. `--gradients` instead counts the gradients that `nuts` uses per chain, by the
+not installed, its rows are left out. `--line` replaces the network by a linear regression with 30 strongly correlated
+inputs, whose posterior is Gaussian with a large condition number. `--gradients` instead counts the gradients that `nuts` uses per chain, by the
 largest depth of its trees in warm-up.
 """
 
@@ -24,7 +25,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from bnnzoo.evaluation.formulas.rhat import convergence
-from bnnzoo.models import Mlp
+from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.posterior.priors import Normal
@@ -56,6 +57,17 @@ def problem() -> tuple[NetworkPosterior, np.ndarray]:
     y = ((y - y.mean()) / y.std()).astype(np.float32)
     network = Mlp().build((COLUMNS,), 1, key=jax.random.key(0))
     posterior = NetworkPosterior.of(network, Gaussian("learned").of_targets(1), Normal(1.0), x[:ROWS], y[:ROWS])
+    return posterior, x[ROWS:]
+
+
+def correlated_line() -> tuple[NetworkPosterior, np.ndarray]:
+    """Return a linear regression on 30 inputs that are three factors plus a little noise, and inputs of predictions."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(ROWS + 100, 3)) @ rng.normal(size=(3, 30)) + 0.05 * rng.normal(size=(ROWS + 100, 30))
+    y = (x @ rng.normal(size=(30, 1)) / 10 + 0.5 * rng.normal(size=(len(x), 1))).astype(np.float32)
+    x = x.astype(np.float32)
+    network = Linear().build((30,), 1, key=jax.random.key(0))
+    posterior = NetworkPosterior.of(network, Gaussian(0.5).of_targets(1), Normal(1.0), x[:ROWS], y[:ROWS])
     return posterior, x[ROWS:]
 
 
@@ -170,9 +182,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", nargs="+", metavar="METHOD")
     parser.add_argument("--gradients", action="store_true")
+    parser.add_argument("--line", action="store_true")
     given = parser.parse_args()
     jax_settings.prepare(CHAINS)
-    posterior, others = problem()
+    posterior, others = correlated_line() if given.line else problem()
     starts = np.stack([np.asarray(posterior.start(key=key)) for key in jax.random.split(jax.random.key(1), CHAINS)])
     if given.gradients:
         gradients(posterior, starts, given)

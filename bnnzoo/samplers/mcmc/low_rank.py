@@ -33,10 +33,26 @@ _FEWEST_USED, _MOST_USED = 20, 640
 """Smallest and largest number of positions, over all chains, from which a metric is estimated."""
 _MOST_DIRECTIONS = 64
 """Largest number of directions. With more, their products cost as much as the gradient of a small network."""
-_LEAST_STRETCH = 2**0.5
-"""Smallest factor by which a direction is stretched or shrunk. Directions with smaller factors are left out: they are
-often noise, and their effect is small."""
 _REGULARISATION = 1e-5
+
+
+class Caution(NamedTuple):
+    """Limits of the low-rank part. Directions that are mostly noise make a metric worse than its diagonal alone.
+
+    Attributes:
+        rows_per_direction: effective number of positions per principal direction.
+        least_stretch: smallest factor by which a direction is stretched or shrunk. Directions with smaller factors are
+            left out.
+    """
+
+    rows_per_direction: float = 2.0
+    least_stretch: float = 2**0.5
+
+
+MICROCANONICAL = Caution()
+HAMILTONIAN = Caution(8.0, 2.0)
+"""Limits for `nuts` and `hmc`, with which a warm-up of 150 steps gave the largest ESS per gradient
+(`benchmarks/hamiltonian.py`)."""
 
 
 class LowRankMetric(eqx.Module):
@@ -113,7 +129,7 @@ class Estimate(NamedTuple):
     stretches: Float[np.ndarray, " direction"]
 
 
-def share_metric(states: S, *, final: bool) -> S:
+def share_metric(states: S, *, final: bool, caution: Caution = MICROCANONICAL) -> S:
     """Return the states with a metric and a step size that are the same for all chains.
 
     The metric is estimated from the deviations of all positions and gradients from the means of their chains, so chains
@@ -123,7 +139,7 @@ def share_metric(states: S, *, final: bool) -> S:
     """
     typed_states: Any = states
     metric, log_factor = typed_states.metric, 0.0
-    if not final and (estimate := _estimate_from_chains(metric)) is not None:
+    if not final and (estimate := _estimate_from_chains(metric, caution)) is not None:
         log_factor = _log_size(metric.scale[0], metric.stretches[0]) - _log_size(estimate.scale, estimate.stretches)
         metric = eqx.tree_at(
             lambda m: (m.scale, m.directions, m.stretches),
@@ -137,7 +153,7 @@ def share_metric(states: S, *, final: bool) -> S:
     return share_step_size(eqx.tree_at(lambda s: s.metric, states, metric), step_sizes)
 
 
-def _estimate_from_chains(metric: LowRankMetric) -> Estimate | None:
+def _estimate_from_chains(metric: LowRankMetric, caution: Caution) -> Estimate | None:
     """Estimate a metric from the kept positions of all chains; None if there are too few, or if the estimate fails."""
     deviations, slopes, effective = list[np.ndarray](), list[np.ndarray](), 0.0
     for positions, gradients in _kept_by_chain(metric):
@@ -154,7 +170,8 @@ def _estimate_from_chains(metric: LowRankMetric) -> Estimate | None:
             g[::every],
             old_scale=np.asarray(metric.scale[0], np.float64),
             max_directions=metric.stretches.shape[1],
-            rank=int(effective / 2),
+            rank=int(effective / caution.rows_per_direction),
+            least_stretch=caution.least_stretch,
         )
     except np.linalg.LinAlgError:
         return None
@@ -187,11 +204,12 @@ def estimate_metric(
     old_scale: Float[np.ndarray, " dim"],
     max_directions: int,
     rank: int,
+    least_stretch: float = MICROCANONICAL.least_stretch,
 ) -> Estimate:
     """Return a metric that minimises the Fisher divergence in a subspace, and is diagonal outside of it.
 
     The subspace contains the principal directions of the positions and of the gradients. Directions whose stretch is
-    between 1 / `_LEAST_STRETCH` and `_LEAST_STRETCH` are left out.
+    between 1 / `least_stretch` and `least_stretch` are left out.
 
     Args:
         deviations: deviations of positions from the mean of their chain.
@@ -200,6 +218,7 @@ def estimate_metric(
         max_directions: number of rows of `directions`. If there are more directions, those with the most extreme
             stretches are used; if there are fewer, the last rows are 0.
         rank: largest number of principal directions of the positions, and of the gradients.
+        least_stretch: smallest stretch that is used.
 
     Raises:
         numpy.linalg.LinAlgError: if a decomposition of a matrix fails.
@@ -220,7 +239,7 @@ def estimate_metric(
     variances, vectors = np.linalg.eigh(_geometric_mean(x.T @ x / num_rows + ridge, g.T @ g / num_rows + ridge))
     log_stretches = np.log(np.maximum(variances, _REGULARISATION)) / 2
     selected = np.argsort(-np.abs(log_stretches))[:max_directions]
-    selected = selected[np.abs(log_stretches[selected]) > np.log(_LEAST_STRETCH)]
+    selected = selected[np.abs(log_stretches[selected]) > np.log(least_stretch)]
     directions[: len(selected)] = (basis @ vectors[:, selected]).T
     stretches[: len(selected)] = np.exp(log_stretches[selected])
     return Estimate(scale, directions, stretches)

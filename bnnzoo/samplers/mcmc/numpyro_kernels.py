@@ -18,7 +18,7 @@ from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.samplers.base import AbstractSampler, Exactness, Stats
 from bnnzoo.samplers.kernel import replace
 from bnnzoo.samplers.mcmc.coordinates import Coordinates
-from bnnzoo.samplers.mcmc.low_rank import LowRankMetric, share_metric
+from bnnzoo.samplers.mcmc.low_rank import HAMILTONIAN, LowRankMetric, share_metric
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, DIVERGING, ENERGY, LOG_DENSITY, N_STEPS, STEP_SIZE, Statistic
 
 STATISTICS = (ACCEPTANCE_RATE, LOG_DENSITY, DIVERGING, STEP_SIZE, N_STEPS, ENERGY)
@@ -129,7 +129,7 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
     ) -> tuple[AbstractSampler[HamiltonianState], HamiltonianState]:
         """Pool metric and step size over all chains. After the last window each chain keeps its own values."""
         del posterior, key, num_steps
-        return self, states if final else share_metric(states, final=False)
+        return self, states if final else share_metric(states, final=False, caution=HAMILTONIAN)
 
 
 def potential(coordinates: Coordinates) -> Potential:
