@@ -7,8 +7,8 @@ the same four untrained networks for all programs, with one device per chain. Al
 ESS is the smallest bulk ESS of the predictive means at 100 other inputs. Seconds are those of warm-up and sampling
 together, after a first run of each that compiled. Repeats are interleaved, each with a different seed. If `blackjax` is
 not installed, its rows are left out. `--line` replaces the network by a linear regression with 30 strongly correlated
-inputs, whose posterior is Gaussian with a large condition number. `--gradients` instead counts the gradients that `nuts` uses per chain, by the
-largest depth of its trees in warm-up.
+inputs, whose posterior is Gaussian with a large condition number. `--gradients` instead counts the gradients that
+`nuts` uses per chain, by the largest depth of its trees in warm-up.
 """
 
 from __future__ import annotations
