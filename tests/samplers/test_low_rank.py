@@ -69,6 +69,19 @@ def test_a_few_wide_directions_are_found_among_many_parameters():
     assert whitened_variances(diagonal, matrix).max() > 10 * whitened_variances(estimate, matrix).max()
 
 
+def test_cautious_limits_use_fewer_and_stronger_directions():
+    positions, gradients = draws(covariance(150, (400.0, 100.0, 50.0)), rows=80)
+    states = State(jax.tree.map(lambda a: a[None], filled(positions, gradients)), jnp.asarray([0.5]))
+    stretches = {
+        caution: np.asarray(low_rank.share_metric(states, final=False, caution=caution).metric.stretches[0])
+        for caution in (low_rank.MICROCANONICAL, low_rank.HAMILTONIAN)
+    }
+    used = {caution: np.exp(np.abs(np.log(values[values != 1]))) for caution, values in stretches.items()}
+    for caution, factors in used.items():
+        assert factors.min() >= caution.least_stretch * (1 - 1e-6)
+    assert 0 < len(used[low_rank.HAMILTONIAN]) < len(used[low_rank.MICROCANONICAL])
+
+
 def test_a_parameter_that_has_not_moved_keeps_its_scale():
     positions, gradients = draws(np.eye(4), rows=30)
     positions[:, 2] = 0.5

@@ -71,7 +71,7 @@ def test_the_picture_has_every_method_and_a_text():
 
 @pytest.mark.long
 def test_distances_of_a_sampler_are_stored_shown_and_verified(call, capsys, tmp_path):
-    words = ("--problems", "references:poisson", "--methods", "laplace,random-walk", "--budget", "2s", "-o", "out")
+    words = ("--problems", "references:logistic", "--methods", "laplace,random-walk", "--budget", "2s", "-o", "out")
     assert call("run", *words, "-q") == 0
     assert call("run", *words, "-q") == 0
     lines = read_results("out")
