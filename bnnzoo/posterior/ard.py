@@ -75,23 +75,23 @@ class Ard(AbstractPrior):
         return _join(_Split(inputs, others * self._other_scales(layout)), layout)
 
     def _other_scales(self, layout: Layout) -> Float[Array, " rest"]:
-        place, _ = _input_columns(layout)
+        place, _ = input_columns(layout)
         fan_in = layout.fan_in()
         others = np.concatenate([fan_in[: place.start], fan_in[place.stop :]])
         return jnp.asarray(self.scale / np.sqrt(others))
 
 
-def _input_columns(layout: Layout) -> tuple[slice, tuple[int, ...]]:
+def input_columns(layout: Layout) -> tuple[slice, tuple[int, ...]]:
     """Return the slice of `theta` with the first matrix, and the matrix's shape; an empty slice if there is none."""
     first = next((block for block in layout.blocks if len(block.shape) == 2), None)
     return (slice(first.start, first.stop), first.shape) if first else (slice(0, 0), (0, 0))
 
 
 def _split(theta: Float[Array, " dim"], layout: Layout) -> _Split:
-    place, shape = _input_columns(layout)
+    place, shape = input_columns(layout)
     return _Split(theta[place].reshape(shape), jnp.concatenate([theta[: place.start], theta[place.stop :]]))
 
 
 def _join(split: _Split, layout: Layout) -> Float[Array, " dim"]:
-    start = _input_columns(layout)[0].start
+    start = input_columns(layout)[0].start
     return jnp.concatenate([split.others[:start], split.inputs.ravel(), split.others[start:]])

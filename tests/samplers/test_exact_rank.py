@@ -21,6 +21,8 @@ from scipy import stats
 
 from bnnzoo.models import Cnn, Mdn, Mlp
 from bnnzoo.posterior import Data, NetworkPosterior
+from bnnzoo.posterior.ard import Ard
+from bnnzoo.posterior.input_weights import InputWeightCoordinates
 from bnnzoo.posterior.last_layer import LastLayerCoordinates
 from bnnzoo.posterior.likelihoods import Categorical, Gaussian, Heteroscedastic, Mixture
 from bnnzoo.posterior.priors import Laplace, Normal
@@ -47,7 +49,8 @@ def _posterior(model: str) -> NetworkPosterior:
         return NetworkPosterior.of(network, Mixture(2), Laplace(0.7), x, real)
     likelihood = Heteroscedastic() if model == "noise-by-row" else Gaussian()
     network = Mlp((3,)).build((2,), likelihood.num_outputs(1), key=key)
-    return NetworkPosterior.of(network, likelihood, Normal(), x, real)
+    prior = Ard(df=2.0, input_scale=0.3) if model == "ard" else Normal()
+    return NetworkPosterior.of(network, likelihood, prior, x, real)
 
 
 def _statistics(posterior: NetworkPosterior, theta: Array) -> Array:
@@ -117,7 +120,7 @@ def _passes(posterior: Any, sampler: Any, power: float = 1.0) -> bool:
     return True
 
 
-STEPS = {"mlp": (0.1, 0.02), "mdn": (0.1, 0.02), "cnn": (0.2, 0.15), "noise-by-row": (0.1, 0.02)}
+STEPS = {"mlp": (0.1, 0.02), "mdn": (0.1, 0.02), "cnn": (0.2, 0.15), "noise-by-row": (0.1, 0.02), "ard": (0.1, 0.02)}
 """Step sizes of a random walk and of a Langevin proposal."""
 ALL = {"batch_size": 4, "num_batches": 5, "sampling": "disjoint", "preconditioner": "identity"}
 """The penalty on all data: without noise, an exact kernel."""
@@ -138,7 +141,7 @@ def _sampler(name: str, model: str) -> Any:
 PAIRS = [
     *itertools.product(["mlp", "mdn", "cnn"], ["random-walk", "mala"]),
     ("mlp", "penalty"),
-    *itertools.product(["mlp", "noise-by-row"], ["mams", "hmc"]),
+    *itertools.product(["mlp", "noise-by-row", "ard"], ["mams", "hmc"]),
 ]
 
 
@@ -168,4 +171,15 @@ def test_a_whitened_last_layer_without_its_jacobian_is_detected(model, sampler, 
     monkeypatch.setattr(LastLayerCoordinates, "_to_theta", wrong)
     jax.clear_caches()  # compiled programs have the right map
     assert not _passes(_posterior(model), _sampler(sampler, model))
+    jax.clear_caches()
+
+
+@pytest.mark.parametrize("sampler", ["mams", "hmc"])
+def test_light_tails_of_the_input_weights_without_their_jacobian_are_detected(sampler, monkeypatch):
+    """The positive control: the density of theta, used as if it were that of the coordinates."""
+    to_theta = InputWeightCoordinates.to_theta
+    wrong = lambda self, u: (to_theta(self, u)[0], jnp.zeros(()))  # noqa: E731
+    monkeypatch.setattr(InputWeightCoordinates, "to_theta", wrong)
+    jax.clear_caches()  # compiled programs have the right map
+    assert not _passes(_posterior("ard"), _sampler(sampler, "ard"))
     jax.clear_caches()

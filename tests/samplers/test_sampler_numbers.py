@@ -472,7 +472,7 @@ def test_a_trajectory_follows_the_leapfrog_steps_in_the_coordinates_of_the_metri
 
 def test_a_kernel_of_numpyros_has_the_fields_that_were_given():
     posterior = parabolas([1.0, 3.0], [0.5, -1.0], power=0.5)
-    energy = numpyro_kernels.potential(Coordinates(posterior, None))
+    energy = numpyro_kernels.potential(Coordinates(posterior, None, None))
     fixed = Hmc(num_steps=7).kernel(energy, 0.3, warmup=False)
     tree = Nuts().kernel(energy, 0.3, warmup=False)
     for numpyro_kernel in (fixed, tree):

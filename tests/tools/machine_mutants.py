@@ -113,6 +113,7 @@ TESTS = {
     "posterior/counts": "counts",
     "posterior/hyperparameter": "posterior_numbers posterior config",
     "posterior/intervals": "censored rounding",
+    "posterior/input_weights": "input_weights",
     "posterior/last_layer": "last_layer",
     "posterior/layout": "posterior_numbers layout posterior",
     "posterior/likelihoods": "likelihoods posterior density predict",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.input_weights import InputWeightCoordinates
 from bnnzoo.posterior.last_layer import LastLayerCoordinates
 from bnnzoo.samplers.kernel import density
 
@@ -18,27 +20,40 @@ WHITEN_LAST_LAYER = (
 
 
 class Coordinates(eqx.Module):
-    """The coordinates u: either theta itself, or those of `LastLayerCoordinates`."""
+    """The coordinates u: theta, changed by `InputWeightCoordinates` and `LastLayerCoordinates` where these apply.
+
+    The two maps change different parameters. The last layer is whitened given the weights of the inputs in theta.
+    """
 
     posterior: AbstractPosterior
+    input_weights: InputWeightCoordinates | None
     last_layer: LastLayerCoordinates | None
 
     @classmethod
     def of(cls, posterior: AbstractPosterior, *, whiten_last_layer: bool) -> Coordinates:
-        """Return coordinates with a whitened last layer if the posterior supports them, otherwise u = theta."""
-        return cls(posterior, LastLayerCoordinates.of(posterior) if whiten_last_layer else None)
+        """Return the coordinates that the posterior supports."""
+        last_layer = LastLayerCoordinates.of(posterior) if whiten_last_layer else None
+        return cls(posterior, InputWeightCoordinates.of(posterior), last_layer)
 
     def to_theta(self, u: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
         """Return theta and the log Jacobian log |det d theta / d u|."""
-        return (u, jnp.zeros((), u.dtype)) if self.last_layer is None else self.last_layer.to_theta(u)
+        theta, log_jacobian = u, jnp.zeros((), u.dtype)
+        for coordinates in (self.input_weights, self.last_layer):
+            if coordinates is not None:
+                theta, gained = coordinates.to_theta(theta)
+                log_jacobian += gained
+        return theta, log_jacobian
 
     def from_theta(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return the coordinates of theta."""
-        return theta if self.last_layer is None else self.last_layer.from_theta(theta)
+        u = theta
+        for coordinates in (self.last_layer, self.input_weights):
+            u = u if coordinates is None else coordinates.from_theta(u)
+        return u
 
     def gradient(self, u: Float[Array, " dim"]) -> Float[Array, " dim"] | None:
         """Return the gradient of the log density of u; None if u = theta."""
-        return None if self.last_layer is None else self.last_layer.density(u)[2]
+        return None if self.input_weights is None and self.last_layer is None else self.density(u)[2]
 
     def density(
         self, u: Float[Array, " dim"]
@@ -47,4 +62,14 @@ class Coordinates(eqx.Module):
 
         The log density is that of u, and the gradient is with respect to u.
         """
+        if self.input_weights is None:
+            return self._density_given_input_weights(u)
+        (u, log_jacobian), pull_back = jax.vjp(self.input_weights.to_theta, u)
+        log_prior, log_likelihoods, gradient = self._density_given_input_weights(u)
+        (gradient,) = pull_back((gradient, jnp.ones_like(log_jacobian)))
+        return log_prior + log_jacobian, log_likelihoods, gradient
+
+    def _density_given_input_weights(
+        self, u: Float[Array, " dim"]
+    ) -> tuple[Float[Array, ""], Float[Array, " num_data"], Float[Array, " dim"]]:
         return density(self.posterior, u) if self.last_layer is None else self.last_layer.density(u)
