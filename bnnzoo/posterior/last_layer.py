@@ -132,18 +132,18 @@ class LastLayerCoordinates(eqx.Module):
     ) -> tuple[Float[Array, "target feature feature"], Float[Array, "target feature"]]:
         """Return P and P m of each target. They do not depend on the weights of the means in theta."""
         rows, num_features = self._rows, len(features)
-        y, counted = jnp.asarray(rows.y).T, features
+        y, counts = jnp.asarray(rows.y).T, jnp.ones_like(features[0])
         if isinstance(rows, CountedData):
-            counted = jnp.where(jnp.asarray(rows.counts), features, 0)
+            counts = jnp.asarray(rows.counts, features.dtype)
         curvature = self._curvature(theta, features)
         if self.noise_indices:
             # One product of matrices for each target: XLA computes the derivative of a batch of products, even of a
             # batch of one, eight times as slowly.
-            weighted = [counted * of_target for of_target in curvature]
-            products = jnp.stack([of_target @ features.T for of_target in weighted])
-            shift = jnp.stack([of_target @ targets for of_target, targets in zip(weighted, y, strict=True)])
+            weights = [counts * of_target for of_target in curvature]
+            products = jnp.stack([_gram(features, of_target) for of_target in weights])
+            shift = jnp.stack([features @ (w * targets) for w, targets in zip(weights, y, strict=True)])
         else:  # one product of matrices for all targets
-            products, shift = curvature[..., None] * (counted @ features.T), curvature * (y @ counted.T)
+            products, shift = curvature[..., None] * _gram(features, counts), curvature * ((counts * y) @ features.T)
         prior = np.append(np.full(num_features - 1, (num_features - 1) / _PRIOR_SCALE**2), 1 / _PRIOR_SCALE**2)
         mean_curvature = jnp.trace(products, axis1=1, axis2=2)[:, None] / num_features
         diagonal = prior.astype(features.dtype) + _LEAST_CURVATURE * mean_curvature
@@ -183,6 +183,26 @@ def _factor(precision: Float[Array, "feature feature"], shift: Float[Array, " fe
     root = jnp.linalg.cholesky(precision)
     inverse_root = solve_triangular(root, jnp.eye(len(root), dtype=root.dtype), lower=True)
     return _Factor(root, inverse_root, (inverse_root @ shift) @ inverse_root)
+
+
+@jax.custom_vjp
+def _gram(features: Float[Array, "feature row"], weights: Float[Array, " row"]) -> Float[Array, "feature feature"]:
+    """Return F W F', with the features F and the diagonal matrix W. Its derivative needs a single product."""
+    return (features * weights) @ features.T
+
+
+def _gram_forward(features: Array, weights: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _gram(features, weights), (features, weights)
+
+
+def _gram_backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    """Return 2 S F W and diag(F' S F), with the symmetric part S of the gradient."""
+    features, weights = kept
+    product = ((gradient + gradient.T) / 2) @ features
+    return 2 * weights * product, jnp.sum(features * product, 0)
+
+
+_gram.defvjp(_gram_forward, _gram_backward)
 
 
 @jax.custom_vjp
