@@ -128,7 +128,8 @@ def _check(runs: Sequence[Run]) -> None:
             raise UsageError(f"{run.path}: its prior ([[prior_from]]) differs from that of {first.path}")
         if not _equal(_select(constant, _ROWS), _select(first_constant, _ROWS)):
             raise UsageError(
-                f"{run.path}: its test rows, or the rows of [[keep_at]], differ from those of {first.path}"
+                f"{run.path}: its test rows and the rows of [[keep_at]] must be those of {first.path}; join only runs "
+                "with the same rows"
             )
     seeds = [seed for run in runs for seed in _seeds(run)]
     if len(set(seeds)) < len(seeds):

@@ -52,7 +52,10 @@ def build_problem(recipe: Recipe, dataset: Dataset | None = None, model: Abstrac
         record = Record(tree, path)
         draws = int(np.prod(record.shape))
         if record.keeps_predictions:
-            raise UsageError(f"{path}: [[prior_from]]: the run keeps predictions, but no draws of the parameters")
+            raise UsageError(
+                f"{path}: [[prior_from]]: the run keeps predictions, but no draws of the parameters; use a run "
+                "with [[keep=draws]]"
+            )
         constant = record.group(schema.CONSTANT_DATA)
         earlier = Problem.restored(record.attributes, constant, record.group(schema.OBSERVED_DATA), model)
         recipe = _with_settings_of(earlier, recipe, path)
@@ -125,7 +128,7 @@ def _with_settings_of(earlier: Problem, recipe: Recipe, path: Path) -> Recipe:
 
 
 def _rows_like(signature: Signature, recipe: Recipe, dataset: Dataset | None) -> Dataset:
-    """Return the rows of the new run, encoded as in the earlier run, whose data have this signature.
+    """Return the rows of the new run, encoded with the signature of the earlier run's data.
 
     Raises:
         UsageError: if the rows do not match the signature.

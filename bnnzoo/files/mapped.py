@@ -56,7 +56,7 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.memmap:
     remedy = "free some space, or set the environment variable TMPDIR to a folder with more space"
     if (free := shutil.disk_usage(folder).free) < size:
         raise UsageError(
-            f"{folder}: a temporary file of {size / 1e9:.2g} GB is needed (got {free / 1e9:.2g} GB); {remedy}"
+            f"{folder}: a temporary file needs {size / 1e9:.2g} GB of free space (got {free / 1e9:.2g} GB); {remedy}"
         )
     with tempfile.TemporaryFile(dir=folder, prefix="bnnzoo-") as file:
         if hasattr(os, "posix_fallocate"):

@@ -1,4 +1,4 @@
-"""Check of a model's network before programs are compiled. The model can come from a plugin."""
+"""Check of a model's network before programs are compiled, because a plugin can provide the model."""
 
 from __future__ import annotations
 

@@ -339,7 +339,7 @@ def _with_conflicts(plugin: Plugin, entries_by_kind: dict[str, list[Registered]]
                 )
             elif rival_distributions:
                 conflicts.append(
-                    f"{part_name} is also offered by {', '.join(sorted(rival_distributions))}; to use it, write "
+                    f"{part_name} is also provided by {', '.join(sorted(rival_distributions))}; to use it, write "
                     f"{own_entry.full_name}"
                 )
     return plugin._replace(error="; ".join(conflicts))

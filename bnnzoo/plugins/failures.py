@@ -15,7 +15,7 @@ _TRACED = (
 )
 """Errors that JAX raises if Python code needs the value of a traced argument during compilation."""
 _USE_ARRAYS = (
-    "Python code uses the value of a number that JAX does not know during compilation; compute with jax.numpy, "
+    "Python code needs the value of a traced number, which is unknown during compilation; compute with jax.numpy, "
     "or make the field a plain float: 0.1 instead of number(0.1)"
 )
 

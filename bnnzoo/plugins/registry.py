@@ -135,7 +135,9 @@ def get(kind: str, name: str) -> Registered | None:
     if candidates:
         offering_packages = " and ".join(f"{entry.distribution} {entry.version}" for entry in candidates)
         names = " or ".join(entry.full_name for entry in candidates)
-        raise NotFoundError(f"{singular(kind)} {bare_name!r} is offered by {offering_packages}; write {names}")
+        raise NotFoundError(
+            f"{singular(kind)} {bare_name!r} is provided by {offering_packages}; use the full name {names}"
+        )
     return None
 
 

@@ -70,7 +70,10 @@ class AbstractPosterior(eqx.Module):
             UsageError: if the rows cannot be split evenly, and this posterior cannot have rows of padding.
         """
         if self.num_data % multiple:
-            raise UsageError(f"mesh: data={multiple} must be a divisor of the number of rows, {self.num_data}")
+            raise UsageError(
+                f"mesh: data={multiple} must divide the number of rows, {self.num_data}, because {type(self).__name__} "
+                "cannot have rows of padding; use another number of devices for data"
+            )
         return self
 
     def minibatch(self, size: int, *, replace: bool = True, key: PRNGKeyArray) -> Any:

@@ -52,7 +52,7 @@ class Outputs(eqx.Module):
         return jnp.concatenate([jnp.ravel(outputs), theta[self.posterior.layout.network.dim :]]).astype(theta.dtype)
 
     def table(self) -> NetworkPosterior:
-        """Return a posterior that predicts from the stored draws; its inputs are indices of the rows of `x`."""
+        """Return a posterior whose network looks up the stored outputs. Its input is the index of a row of `x`."""
         network = Table(jnp.zeros(self.layout.blocks[0].shape, self.posterior.dtype))
         sampled_part, fixed_part = eqx.partition(network, eqx.is_inexact_array)
         return dataclasses.replace(

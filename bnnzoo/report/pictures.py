@@ -140,7 +140,7 @@ def trace(predictor: Predictor) -> Picture:
 
 
 def rank(predictor: Predictor) -> Picture:
-    """Draw the ranks of the draws of each chain among the draws of all chains, for the predictions of `trace`."""
+    """Plot the rank of each draw among the draws of all chains, by chain, for the predictions of `trace`."""
     values, _, ess = probe_predictions(predictor)
     return plots.rank(values, ess)
 

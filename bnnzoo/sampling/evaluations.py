@@ -41,8 +41,8 @@ def count_evaluations(
     total = start_evaluations + float(evaluations * recipe.chains)
     if not (math.isfinite(total) and total >= 0):
         text = (
-            f"{recipe.sampler.name}: its method evaluations gives an impossible number ({total}); the file contains 0 "
-            "instead"
+            f"sampler {recipe.sampler.name}: the method `evaluations` must return finite numbers of at least 0 "
+            f"(their sum is {total}); the file contains 0 instead"
         )
         warnings.warn(text, BnnzooWarning, stacklevel=2)
         return 0.0

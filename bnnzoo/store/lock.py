@@ -154,8 +154,8 @@ class RunLock:
             raise BusyError(f"{self.out}: {holder} is writing this run; wait until it has finished, or stop it")
         if not break_stale:
             raise UsageError(
-                f"{self.out}: {holder} holds this run, but has written nothing for {abs(age):.0f} seconds; if that "
-                f"process has ended, use bnnzoo resume {quoted(self.out)} --break-lock"
+                f"{self.out}: {holder} has locked this run, but has written nothing for {abs(age):.0f} seconds; if "
+                f"that process has ended, use bnnzoo resume {quoted(self.out)} --break-lock"
             )
         # A new file is a new lock. The old owner then finds another token in `owner.json` and writes no more.
         self._file.unlink(missing_ok=True)

@@ -155,7 +155,10 @@ def _check_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, de
 
 @functools.lru_cache(2**10)
 def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Parse shape, order and type. They are cached, because NumPy parses slowly and many headers are equal."""
+    """Parse the shape, memory order and dtype from an array header.
+
+    Results are cached, because NumPy parses slowly and many headers are equal.
+    """
     return np.lib.format.read_array_header_1_0(io.BytesIO(header))
 
 

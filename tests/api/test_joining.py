@@ -289,7 +289,7 @@ def test_predictions_kept_at_other_rows_are_not_joined(folder, tmp_path):
 
     other = changed(folder / "1.nc", tmp_path / "other.nc", change)
     with pytest.raises(
-        UsageError, match=r"other\.nc: its test rows, or the rows of --keep-at, differ from those of .*0\.nc"
+        UsageError, match=r"other\.nc: its test rows and the rows of --keep-at must be those of .*0\.nc"
     ):
         bnnzoo.concat([folder / "0.nc", other])
 

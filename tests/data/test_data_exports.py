@@ -205,7 +205,7 @@ def test_a_new_row_of_known_levels_is_not_skipped_as_units(tmp_path):
 
 def test_remarks_in_new_files_name_no_option(tmp_path):
     trained, _ = loaded(written(tmp_path, "a,y\n" + rows("{k},{i}.5")))
-    with pytest.raises(UsageError, match=r"the first line is a remark.*remove it"):
+    with pytest.raises(UsageError, match=r"the first line is a comment.*remove it"):
         load_inputs(written(tmp_path, "# x\na,y\n1,2\n"), trained.signature)
 
 

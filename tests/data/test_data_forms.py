@@ -135,7 +135,7 @@ REMARKS = "# gauge, provisional\n# stage in feet\nstage\tq\n5s\t14n\n1.10\t25.1\
 
 def test_remarks_and_units_are_told_with_the_lines_to_skip(tmp_path):
     path = written(tmp_path, REMARKS, "t.tsv")
-    assert "the first 2 lines are remarks (#)" in message_of(load, path)
+    assert "the first 2 lines are comments (#)" in message_of(load, path)
     assert "leave them out with --skip-rows 1-2,4 (line 4 seems to hold units)" in message_of(load, path)
     lines = message_of(load, path, reading=reading(skip_rows=["1-2"])).splitlines()
     assert len(lines) == 2  # the target cannot be dropped, and has a line of its own
@@ -152,7 +152,7 @@ def test_faulty_lines_in_the_middle_are_named_by_number(tmp_path):
     assert load(second_table, reading=reading(skip_rows=["4"])).num_data == 3
     remark = written(tmp_path, "a,y\n1,2.5\n# changed sensor\n2,3.5\n")
     assert (
-        "header has 2, and the row begins with #, like a remark; correct the row, or leave its line out with "
+        "header has 2, and the row begins with #, like a comment; correct the row, or leave its line out with "
         "--skip-rows 3" in message_of(load, remark)
     )
     skipped = reading(skip_rows=["2"])

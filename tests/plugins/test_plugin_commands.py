@@ -158,7 +158,7 @@ def test_two_plugins_with_one_command_both_lose_the_bare_name(site, capsys):
     install(site, distribution="two", name="twin")
     assert cli.run(["twin", "hello", "x"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "bnnzoo: command 'twin' is offered by one 0.2 and two 0.2; write one:twin or two:twin"
+    assert last == "bnnzoo: command 'twin' is provided by one 0.2 and two 0.2; use the full name one:twin or two:twin"
     assert cli.run(["two:twin", "hello", "x"]) == 0
     assert capsys.readouterr().out == "hello x\n"
 

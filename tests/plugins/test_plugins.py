@@ -144,11 +144,13 @@ def test_a_built_in_cannot_be_shadowed(site):
 def test_two_plugins_with_one_name(site):
     fake_plugins.install_good(site, "one", "twin")
     fake_plugins.install_good(site, "two", "twin")
-    with pytest.warns(BnnzooWarning, match="sampler 'twin' is also offered by"):
+    with pytest.warns(BnnzooWarning, match="sampler 'twin' is also provided by"):
         entries = registry.entries("samplers")
     assert {"one:twin", "two:twin"} <= set(entries)
     assert "twin" not in entries
-    with pytest.raises(NotFoundError, match=r"offered by one 0\.2 and two 0\.2; write one:twin or two:twin"):
+    with pytest.raises(
+        NotFoundError, match=r"provided by one 0\.2 and two 0\.2; use the full name one:twin or two:twin"
+    ):
         registry.find("samplers", "twin")
     assert registry.load("samplers", "two:twin").__module__ == "two_target"
 
@@ -294,7 +296,7 @@ def test_a_plugins_recipe_for_built_in_parts_changes_no_run(site):
     assert resolve(None, None, [read_layer("mlp.nuts")], {"model": "mlp", "sampler": "nuts"}).chains == 77
     _install_recipe(site, "two", "mlp.nuts", b"chains: 78\n")
     registry.reset()
-    with pytest.warns(BnnzooWarning, match="config 'mlp.nuts' is also offered by"):
+    with pytest.warns(BnnzooWarning, match="config 'mlp.nuts' is also provided by"):
         assert resolve("mlp", "nuts") == before
     assert to_yaml(as_dict(recipe_from(stored))) == stored
 
@@ -437,7 +439,7 @@ def test_a_run_does_not_use_the_same_name_of_another_package(site, tmp_path):
     # With both installed, each run uses its own.
     fake_plugins.install(site, "good", fake_plugins.GOOD.format(name="walk", module="good"))
     registry.reset()
-    with pytest.warns(BnnzooWarning, match="also offered by"):
+    with pytest.warns(BnnzooWarning, match="also provided by"):
         registry.find("samplers", "hmc")
     assert len(entrances.open(out).predict(np.zeros((2, 10)))) == 2
 

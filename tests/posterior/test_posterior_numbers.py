@@ -182,7 +182,7 @@ def test_integers_below_a_number_are_the_high_word_of_a_product(total):
 def test_defaults_of_a_posterior():
     posterior = GaussianMean(np.arange(10.0))
     assert posterior.padded(5) is posterior
-    with pytest.raises(UsageError, match="data=3 must be a divisor of the number of rows, 10"):
+    with pytest.raises(UsageError, match="data=3 must divide the number of rows, 10, because"):
         posterior.padded(3)
     with pytest.raises(UsageError, match=r"^GaussianMean: cannot draw from its prior .* such as nuts$"):
         posterior.sample_prior(key=KEY)

@@ -153,7 +153,7 @@ class Faults:
         if any(fault.coded for fault in faults) and self.inputs.issuperset(columns):
             remedy += "; if the cells are categories, use [[categories=NAME]]"
         if not option:
-            remedy += self._option_of_remark(faults)
+            remedy += self._option_of_comment(faults)
         if len(columns) > 1:
             remedy = remedy.replace("drop the column with", "drop the columns with")
         return with_names(remedy, columns)
@@ -175,8 +175,8 @@ class Faults:
         it = "it" if count == 1 else "them"
         return f"; if {unit_rows}, leave {it} out with {units}; if row {count} is the header, use {above}"
 
-    def _option_of_remark(self, faults: Sequence[Fault]) -> str:
-        """Return the end of a remedy that proposes to skip a row which is a remark.
+    def _option_of_comment(self, faults: Sequence[Fault]) -> str:
+        """Return the end of a remedy that proposes to skip a row that is a comment.
 
         It is empty unless all faults are in one row, and this row contains no numbers.
         """
@@ -185,7 +185,7 @@ class Faults:
         if rows or not row or any(fault.count > 1 for fault in faults) or self.table.has_number(row - 1):
             return ""
         option = self.table.skip_option(row - 1)
-        return f"; if row {row} is a remark, leave it out with {option}" if option else ""
+        return f"; if row {row} is a comment, leave it out with {option}" if option else ""
 
 
 def with_names(remedy: str, columns: Sequence[str]) -> str:

@@ -52,7 +52,7 @@ class AbstractTable(abc.ABC):
         return "" if series.isna().iloc[row] and series.dtype.kind != "f" else str(series.iloc[row])
 
     def has_number(self, row: int) -> bool:
-        """Whether a row, counted from 0, contains a number. A row without a number may contain units or a remark."""
+        """Whether a row, counted from 0, contains a number. A row without a number may contain units or a comment."""
         del row
         return True
 

@@ -31,9 +31,9 @@ Missing = Literal["error", "drop", "median"]
 Unseen = Literal["error", "zero"]
 
 MOST_LEVELS = 100
-"""Maximal number of levels of a text column. A column with more levels contains identifiers or remarks."""
+"""Maximal number of levels of a text column. A column with more levels contains identifiers or comments."""
 MOST_LETTERS = 200
-"""Maximal number of letters of a level. A column with longer texts contains remarks."""
+"""Maximal number of letters of a level. A column with longer texts contains comments."""
 _COARSE = 1e-3
 """Maximal rounding error of float32, in standard deviations of the column.
 

@@ -202,7 +202,7 @@ class DelimitedTable(AbstractTable):
         skip_advice = f", or leave its line out with {option}" if option else ""
         if not cells:
             raise UsageError(f"{self.where}: row {row + 1}: the line is empty; remove it{skip_advice}")
-        remark = ", and the row begins with #, like a remark" if cells[0].startswith("#") else ""
+        remark = ", and the row begins with #, like a comment" if cells[0].startswith("#") else ""
         raise UsageError(
             f"{self.where}: row {row + 1}: {len(cells)} fields, but the header has {self._num_fields}{remark}; "
             f"correct the row{skip_advice}"

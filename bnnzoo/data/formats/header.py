@@ -43,7 +43,7 @@ def read_header(text: DelimitedText, start: int) -> tuple[tuple[str, ...], int]:
         if lines_above and text.has_options:
             remedy += f", or leave blank lines out with {text.skip_option(lines_above)}"
         raise UsageError(f"{text.where}: the first line is empty, but must be the header; {remedy}")
-    _check_remarks(text, names, start)
+    _check_comments(text, names, start)
     if len(names) > 2 and sum(map(bool, names)) == 1 and text.has_options:
         option = text.skip_option([text.line_number(start)])
         raise UsageError(
@@ -76,10 +76,10 @@ def _one_column(text: DelimitedText, header: str, remedy: str) -> UsageError:
     return UsageError(f"{text.where}: the header is one column, {header!r}{remedy}")
 
 
-def _check_remarks(text: DelimitedText, names: Sequence[str], start: int) -> None:
-    """Raise `UsageError` if there are remarks above the header, that is, lines that begin with #.
+def _check_comments(text: DelimitedText, names: Sequence[str], start: int) -> None:
+    """Raise `UsageError` if there are comments (lines that begin with #) above the header.
 
-    The message names the option that skips the remarks. The last line with # is not a remark but the header if it has
+    The message names the option that skips the comments. The last line with # is not a comment but the header if it has
     as many fields as the next line.
     """
     if not names[0].startswith("#"):
@@ -89,16 +89,16 @@ def _check_remarks(text: DelimitedText, names: Sequence[str], start: int) -> Non
     next_records = [next(csv.reader([line], delimiter=text.delimiter), []) for line in lines[count - 1 : count + 3]]
     last, header, *rows = [*next_records, [], []]
     if len(last) == len(header) and (len(last) > 1 or count == 1):
-        count -= 1  # the last remark is the header
+        count -= 1  # the last comment is the header
         header, rows = last, [header, *rows]
     if not count:
         return
-    first_remark = text.line_number(start)
-    skipped, units = list(range(first_remark, first_remark + count)), ""
+    first_comment = text.line_number(start)
+    skipped, units = list(range(first_comment, first_comment + count)), ""
     if len(rows) > 1 and are_units(rows[0], rows[1]):
-        skipped.append(first_remark + count + 1)
-        units = f" (line {first_remark + count + 1} seems to hold units)"
-    problem = "the first line is a remark" if count == 1 else f"the first {count} lines are remarks (#)"
+        skipped.append(first_comment + count + 1)
+        units = f" (line {first_comment + count + 1} seems to hold units)"
+    problem = "the first line is a comment" if count == 1 else f"the first {count} lines are comments (#)"
     pronoun = "it" if count == 1 else "them"
     remedy = f"leave {pronoun} out with {text.skip_option(skipped)}{units}" if text.has_options else f"remove {pronoun}"
     raise UsageError(f"{text.where}: {problem}, but the header must come first; {remedy}")
@@ -149,7 +149,7 @@ def check_names(names: Sequence[str], first_row: Sequence[str], where: str) -> N
             number = (data or numbers)[0]
             raise UsageError(
                 f"{where}: no header line: the first line holds numbers ({number}); put a line of column names above "
-                f"it; if {number} is the name of a column, let the name begin with a letter"
+                f"it; if {number} is the name of a column, change it so that it begins with a letter"
             )
 
 

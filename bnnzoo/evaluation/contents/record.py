@@ -48,10 +48,10 @@ class Record:
 
     @property
     def doubt(self) -> str:
-        """Beginning of the verdict, if the run has not converged or its predictions are implausible; else empty.
+        """First reason of the verdict, if the run has not converged or its predictions are implausible; else empty.
 
-        If the verdict has further reasons, these parts are added where they apply: the reason why the predictions are
-        implausible, a remark on the noise scale, and the command or expression that returns all reasons.
+        If there are more reasons, the text also states why the predictions are implausible, the finding about the noise
+        scale, and the command or expression that returns all reasons.
         """
         attributes = self.attributes
         if attributes.get("converged") != 0 and not attributes.get("absurd"):

@@ -244,7 +244,7 @@ def answer_converged(
     text = (
         f"R-hat is at most {diagnosis['rhat']:.3f} (of {diagnosis['rhat_of']}; limit {limits.rhat:g}), the bulk "
         f"ESS at least {diagnosis['ess_bulk']:.0f} (of {diagnosis['ess_bulk_of']}), the tail ESS at least "
-        f"{diagnosis['ess_tail']:.0f} (limit {limits.ess * diagnosis['chains']:g})"
+        f"{diagnosis['ess_tail']:.0f} (limit {limits.ess * max(diagnosis['chains'], _FEWEST_CHAINS):g})"
     )
     if diagnosis["exactness"] == "biased":
         return Answer(CONVERGED, "unsure", _sentence([outcome.describe_bias(diagnosis), text]))

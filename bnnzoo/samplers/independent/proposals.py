@@ -73,7 +73,7 @@ def check(proposal: NamedProposal | Density, posterior: AbstractPosterior, sampl
         if dim > _MAX_DIM:
             raise UsageError(
                 f"sampler {sampler}: {setting('sampler.proposal', proposal)} supports at most {_MAX_DIM} parameters "
-                f"(got {dim}); use [[stochastic=last]], or nuts"
+                f"(got {dim}); use [[stochastic=last]], or the sampler nuts"
             )
     else:
         shape = eqx.filter_eval_shape(proposal.sample, jax.random.key(0)).shape

@@ -174,7 +174,7 @@ class Rejection(AbstractSampler[RejectionState]):
             return ""
         return (
             f"chain {unaccepted[0][0]}: none of {self.max_proposals} proposals was accepted; use a larger "
-            "[[sampler.max_proposals]], fewer data, or nuts"
+            "[[sampler.max_proposals]], fewer data, or the sampler nuts"
         )
 
     def check(self, posterior: AbstractPosterior) -> None:

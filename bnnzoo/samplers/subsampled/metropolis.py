@@ -315,7 +315,9 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
                 "or [[sampler.variance=pooled]]"
             )
         if sizes.num_used < 2:
-            raise UsageError("one row per step gives no estimate of sigma2; use [[sampler.batch_size=2]], or nuts")
+            raise UsageError(
+                "one row per step gives no estimate of sigma2; use [[sampler.batch_size=2]], or the sampler nuts"
+            )
         refuse_large(self.order, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:

@@ -97,7 +97,7 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
         elif (prior := posterior.fixed_prior()) is None:
             raise UsageError(
                 "sampler laplace: a posterior with sampled prior scales has no mode, because the density is "
-                "unbounded if the scales go to 0; use another [[prior]], or nuts"
+                "unbounded if the scales go to 0; use another [[prior]], or the sampler nuts"
             )
         else:
             prior.distribution(posterior.layout.network)  # raises if the weights are dependent

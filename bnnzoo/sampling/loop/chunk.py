@@ -252,7 +252,7 @@ def _row(
 
 
 def _reduced(rule: Reduce, reduced: Array | None, value: Array) -> Array:
-    """Combine a statistic over the steps of a draw: the sum if the rule is "mean", else the value of the last step."""
+    """Add the value of a step: to a sum if the rule is "mean" (the caller divides it), else as the new result."""
     return value if reduced is None or rule != "mean" else reduced + value.astype(reduced.dtype)
 
 

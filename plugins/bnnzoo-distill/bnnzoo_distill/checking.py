@@ -39,7 +39,9 @@ class Inputs(NamedTuple):
 
 
 def check(run: Run, kind: Kind, student: Student, inputs: Inputs, answers: Answers, seed: int) -> dict[str, Any]:
-    """Return what the student lost, for each kind of rows; `answers` are the teacher's at the generated inputs.
+    """Return the errors of the student relative to the teacher, for each kind of rows.
+
+    `answers` are the predictions of the teacher at the generated inputs.
 
     Each kind (`test`, `shifted`, `generated`) has the keys `rows`, `rmse_mean` and `epistemic_correlation`. `test` also
     has `nll_teacher`, `nll_student`, `nll_gap` and `nll_gap_se`, the standard error of the gap over rows. Without test

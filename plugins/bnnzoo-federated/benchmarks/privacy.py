@@ -97,7 +97,7 @@ def price(rows: int, epsilon: float) -> str:
 
 
 def clipping(clip: float, *, rows: int = 200, chains: int = 8000, steps: int = 40) -> str:
-    """Return a row of the table of clips: the fraction of clipped differences and the variance ratio."""
+    """Return the table row of one clipping limit: percentage of clipped differences, variance ratio, and its error."""
     data = table(rows)
     mean, covariance = closed_form(*data)
     root = np.linalg.cholesky(covariance)
