@@ -105,11 +105,17 @@ NOT_TYPED: dict[tuple[str, str], str] = {
     ): _MINUTES,
     ("docs/zoo.md", "bnnzoo bench table bench120 --metric nll"): _MINUTES,
     ("docs/zoo.md", "python benchmarks/low_rank.py UCI10 energy airfoil housing"): _MINUTES,
-    ("docs/zoo.md", "python benchmarks/last_layer.py UCI10 autompg stock housing forest --seeds 1"): _MINUTES,
-    ("docs/zoo.md", "python benchmarks/last_layer.py UCI10 autompg --sampler nuts --seeds 1"): _MINUTES,
     (
         "docs/zoo.md",
-        "python benchmarks/last_layer.py UCI10 servo housing --likelihood heteroscedastic --seeds 1",
+        "python benchmarks/coordinates.py UCI10 autompg stock housing forest --maps none whitened --seeds 1",
+    ): _MINUTES,
+    (
+        "docs/zoo.md",
+        "python benchmarks/coordinates.py UCI10 autompg --sampler nuts --maps none whitened --seeds 1",
+    ): _MINUTES,
+    (
+        "docs/zoo.md",
+        "python benchmarks/coordinates.py UCI10 servo housing --likelihood heteroscedastic --maps none whitened --seeds 1",
     ): _MINUTES,
     ("docs/zoo.md", "python benchmarks/priors.py UCI10 friedman servo concreteslump"): _MINUTES,
     ("docs/zoo.md", "python benchmarks/trajectories.py UCI10 concreteslump --hidden 16"): _MINUTES,

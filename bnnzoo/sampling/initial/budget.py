@@ -286,9 +286,10 @@ def recipe_to_write(problem: Problem) -> dict[str, Any]:
 
 
 def seconds_per_row(problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]) -> float:
-    """Measure the seconds per datum of the gradient that a step computes, for all chains together; return the median.
+    """Measure the seconds per datum of the gradient that a step computes, for all chains together.
 
-    This is the gradient of the log-likelihood, unless the sampler has its own (`trajectory_gradient`).
+    The result is the shortest of several times, because other work on the machine can only make a call slower. This is
+    the gradient of the log-likelihood, unless the sampler has its own (`trajectory_gradient`).
     """
     sampler, posterior = problem.sampler, problem.posterior
     own_gradient = eqx.filter_eval_shape(sampler.trajectory_gradient, posterior, jnp.asarray(thetas[0])) is not None
@@ -325,7 +326,7 @@ def seconds_per_row(problem: Problem, placement: Placement, thetas: Float[Array 
     durations: list[float] = []
     while len(durations) < 3 or (sum(durations) < _PILOT_SECONDS and len(durations) < 100):
         durations.append(seconds_of(per_call))
-    return float(np.median(durations)) / (rows * per_call)
+    return min(durations) / (rows * per_call)
 
 
 def _affordable_gradients(problem: Problem, budget: float, row_seconds: float) -> float:
