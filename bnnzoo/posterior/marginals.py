@@ -7,6 +7,7 @@ functions are up to 0.03 for large counts, and 0.04 for Student's t with a milli
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,6 +19,11 @@ _POISSON_SIZE = 1e8
 """Size parameter above which the CDF of a negative binomial is computed as that of a Poisson distribution.
 
 The incomplete beta function of the negative binomial is inaccurate there."""
+_MOST_SUMMED = 32
+"""Counts below this number have a CDF that is the sum of their probabilities.
+
+JAX's incomplete gamma and beta functions take about a microsecond per value, and a sum of 32 terms a tenth of that.
+"""
 
 
 def marginal_cdf(distribution: Any, value: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -45,6 +51,10 @@ def marginal_cdf(distribution: Any, value: Float[Array, "..."]) -> Float[Array, 
         return jnp.where(value < 0, 0.0, gate + (1 - gate) * counted)
     if isinstance(distribution, dist.GammaPoisson):
         return _cdf_of_gamma_poisson(distribution, value)
+    if isinstance(distribution, dist.Poisson):
+        return _cdf_of_poisson(jnp.asarray(distribution.rate), value)
+    if isinstance(distribution, dist.StudentT):
+        return _cdf_of_student_t(distribution, value)
     if hasattr(distribution, "marginal_cdf"):  # a distribution that wraps another one
         return distribution.marginal_cdf(value)
     if distribution.event_shape:
@@ -94,9 +104,60 @@ def _cdf_on_support(distribution: Any, value: Float[Array, "..."]) -> Float[Arra
     return jnp.where(value < low, 0.0, jnp.where(value >= high, 1.0, distribution.cdf(inside)))
 
 
+def _cdf_of_poisson(rate: Float[Array, "..."], value: Float[Array, "..."]) -> Float[Array, "..."]:
+    def evaluate(is_summed: Bool[Array, "..."], count: Float[Array, "..."]) -> Float[Array, "..."]:
+        return _cdf_on_support(dist.Poisson(jnp.where(is_summed, 0.0, rate)), count)
+
+    # The probability of no event must not underflow before it is multiplied by the sum.
+    bounded_rate = jnp.minimum(rate, -jnp.log(jnp.finfo(rate.dtype).tiny))
+    return _cdf_of_counts(value, jnp.exp(-bounded_rate), lambda count: bounded_rate / count, evaluate)
+
+
 def _cdf_of_gamma_poisson(distribution: dist.GammaPoisson, value: Float[Array, "..."]) -> Float[Array, "..."]:
     size, rate = jnp.asarray(distribution.concentration), jnp.asarray(distribution.rate)
     is_poisson = size > _POISSON_SIZE
-    moderate = dist.GammaPoisson(jnp.where(is_poisson, 1.0, size), jnp.where(is_poisson, 1.0, rate))
-    poisson = dist.Poisson(size / rate)
-    return jnp.where(is_poisson, _cdf_on_support(poisson, value), _cdf_on_support(moderate, value))
+
+    def evaluate(is_summed: Bool[Array, "..."], count: Float[Array, "..."]) -> Float[Array, "..."]:
+        is_trivial = is_summed | is_poisson
+        return _cdf_on_support(
+            dist.GammaPoisson(jnp.where(is_trivial, 1.0, size), jnp.where(is_trivial, 1.0, rate)), count
+        )
+
+    none = jnp.exp(size * (jnp.log(rate) - jnp.log1p(rate)))
+    moderate = _cdf_of_counts(value, none, lambda count: (size + count - 1) / (count * (1 + rate)), evaluate)
+    return jnp.where(is_poisson, _cdf_of_poisson(size / rate, value), moderate)
+
+
+def _cdf_of_counts(
+    value: Float[Array, "..."],
+    none: Float[Array, "..."],
+    ratio: Callable[[int], Float[Array, "..."]],
+    evaluate: Callable[[Bool[Array, "..."], Float[Array, "..."]], Float[Array, "..."]],
+) -> Float[Array, "..."]:
+    """Return the CDF of counts: a sum of probabilities below `_MOST_SUMMED`, otherwise a special function.
+
+    Args:
+        value: the values.
+        none: the probability of the count 0.
+        ratio: the probability of a count, divided by the probability of the count before.
+        evaluate: the CDF of a count by a special function. The values that are summed are replaced by 0, and the
+            parameters should then be trivial, because the function iterates until all values have converged.
+    """
+    count = jnp.floor(value)
+    is_summed = (count >= 0) & (count < _MOST_SUMMED) & (none > 0)
+    total = jnp.ones_like(none)
+    for number in range(_MOST_SUMMED - 1, 0, -1):
+        total = jnp.where(number <= count, 1 + ratio(number) * total, 1.0)
+    return jnp.where(is_summed, jnp.minimum(none * total, 1.0), evaluate(is_summed, jnp.where(is_summed, 0.0, count)))
+
+
+def _cdf_of_student_t(distribution: dist.StudentT, value: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return the CDF, with the closed form for 4 degrees of freedom, which is the default of likelihoods."""
+    df = jnp.asarray(distribution.df)
+    t = (value - distribution.loc) / distribution.scale
+    is_four = df == 4
+    squares = t**2
+    sine = jnp.where(jnp.isinf(squares), jnp.sign(t), t / jnp.sqrt(4 + squares))
+    closed = (1 + sine * (1 + 2 / (4 + squares))) / 2
+    general = _cdf_on_support(dist.StudentT(jnp.where(is_four, 1.0, df)), jnp.where(is_four, 0.0, t))
+    return jnp.where(is_four, closed, general)

@@ -175,7 +175,7 @@ def test_trimmed_pages_keep_their_content(monkeypatch):
 def test_a_full_disk_is_reported_before_anything_is_written(monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(mapped.shutil, "disk_usage", lambda folder: usage(10, 9, 1))
-    with pytest.raises(UsageError, match=r"a temporary file of .* GB is needed .*; free some space.*TMPDIR"):
+    with pytest.raises(UsageError, match=r"a temporary file needs .* GB of free space .*; free some space.*TMPDIR"):
         mapped.empty((1000,), np.float32)
 
 

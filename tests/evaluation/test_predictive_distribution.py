@@ -144,10 +144,30 @@ def test_several_targets_have_marginals_and_a_joint_density(likelihood):
 
 @pytest.mark.parametrize("df", [2.01, 3, 4, 10, 99, 101, 1e3, 1e6])
 def test_students_distribution_function(df):
-    t = np.concatenate([[-np.inf, -1e6, 0, np.inf], 5 * np.random.default_rng(0).standard_t(2, size=500)])
+    t = np.concatenate(
+        [[-np.inf, -1e200, -1e6, 0, 1e200, np.inf], 5 * np.random.default_rng(0).standard_t(2, size=500)]
+    )
     with arithmetic("float64"):
         result = marginals.marginal_cdf(dist.StudentT(jnp.asarray(df)), jnp.asarray(t))
     np.testing.assert_allclose(result, stats.t.cdf(t, df), atol=1e-8)
+
+
+COUNT_VALUES = np.array([-np.inf, -1.0, -0.5, 0.0, 0.5, 1.0, 5.0, 30.9, 31.0, 31.9, 32.0, 60.0, 1e6, np.inf])
+"""Values around the largest count whose distribution function is a sum of probabilities."""
+
+
+@pytest.mark.parametrize("mean", [1e-9, 0.5, 20.0, 40.0, 700.0, 1e4, 1e12])
+def test_the_distribution_functions_of_counts(mean):
+    whole = np.clip(np.floor(COUNT_VALUES), 0, 1e15)
+    with arithmetic("float64"):
+        poisson = marginals.marginal_cdf(dist.Poisson(jnp.asarray(mean)), jnp.asarray(COUNT_VALUES))
+        np.testing.assert_allclose(poisson, np.where(COUNT_VALUES < 0, 0, special.pdtr(whole, mean)), atol=1e-12)
+        for size in (1e-3, 0.5, 50.0, 1e9):
+            negative = dist.GammaPoisson(jnp.asarray(size), jnp.asarray(size / mean))
+            expected = np.where(COUNT_VALUES < 0, 0, stats.nbinom.cdf(whole, size, size / (size + mean)))
+            result = marginals.marginal_cdf(negative, jnp.asarray(COUNT_VALUES))
+            np.testing.assert_allclose(result[:-1], expected[:-1], atol=1e-6)
+            assert result[-1] == 1
 
 
 @pytest.mark.long

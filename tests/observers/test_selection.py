@@ -128,7 +128,7 @@ def test_a_class_of_another_type_is_refused(site):
 def test_a_name_of_two_plugins_needs_the_package(site):
     install(site)
     install(site, distribution="one")
-    assert "write good:memory or one:memory" in message("memory:a")
+    assert "use the full name good:memory or one:memory" in message("memory:a")
     select_observers("one:memory:a").observe(FAILURE)
 
 

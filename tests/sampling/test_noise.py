@@ -221,7 +221,7 @@ def test_runs_that_differ_in_their_seed_alone_choose_by_the_same_networks(monkey
 
 def test_a_signal_ends_the_likelihood_selection():
     with pytest.raises(InterruptedRunError, match="networks to choose the likelihood"):
-        choose_likelihood(problem(0.3), stop=lambda: 2)
+        choose_likelihood(problem(0.3, budget="10m"), stop=lambda: 2)
 
 
 def test_an_open_likelihood_is_not_shown_as_requested():
