@@ -117,6 +117,11 @@ NOT_TYPED: dict[tuple[str, str], str] = {
         "docs/zoo.md",
         "python benchmarks/coordinates.py UCI10 servo housing --likelihood heteroscedastic --maps none whitened --seeds 1",
     ): _MINUTES,
+    (
+        "docs/zoo.md",
+        "python benchmarks/coordinates.py UCI10 servo housing yacht --likelihood heteroscedastic "
+        '--maps whitened "whitened, light tails" --seeds 1',
+    ): _MINUTES,
     ("docs/zoo.md", "python benchmarks/priors.py UCI10 friedman servo concreteslump"): _MINUTES,
     ("docs/zoo.md", "python benchmarks/trajectories.py UCI10 concreteslump --hidden 16"): _MINUTES,
 }
