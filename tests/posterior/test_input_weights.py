@@ -91,3 +91,11 @@ def test_only_a_network_with_sampled_input_weights_and_the_prior_ard_has_these_c
         sampled=lambda leaf: False,
     )
     assert InputWeightCoordinates.of(last) is None
+
+
+def test_a_network_with_one_layer_is_whitened_instead():
+    posterior = _posterior(Linear())
+    both = Coordinates.of(posterior, whiten_last_layer=True)
+    assert (both.input_weights, both.last_layer is None) == (None, False)
+    one = Coordinates.of(posterior, whiten_last_layer=False)
+    assert (one.input_weights is None, one.last_layer) == (False, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from bnnzoo.posterior import AbstractPosterior
@@ -31,9 +32,12 @@ class Coordinates(eqx.Module):
 
     @classmethod
     def of(cls, posterior: AbstractPosterior, *, whiten_last_layer: bool) -> Coordinates:
-        """Return the coordinates that the posterior supports."""
+        """Return the coordinates that the posterior supports. For a network with one layer, they are whitened."""
+        input_weights = InputWeightCoordinates.of(posterior)
         last_layer = LastLayerCoordinates.of(posterior) if whiten_last_layer else None
-        return cls(posterior, InputWeightCoordinates.of(posterior), last_layer)
+        if input_weights is not None and last_layer is not None and input_weights.start in np.ravel(last_layer.indices):
+            input_weights = None
+        return cls(posterior, input_weights, last_layer)
 
     def to_theta(self, u: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
         """Return theta and the log Jacobian log |det d theta / d u|."""
