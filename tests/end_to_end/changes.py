@@ -82,7 +82,7 @@ NOT_TYPED: dict[tuple[str, str], str] = {
     ): "processes of their own at full length; tests/fleet/test_fleet.py has short ones",
     (
         "docs/recipes.md",
-        "bnnzoo zoo run 'linear.*' --config steps.yaml -o runs",
+        "bnnzoo zoo run linear.mala linear.nuts --config steps.yaml -o runs",
     ): "processes of their own at full length",
     (
         "plugins/bnnzoo-blackjax/README.md",

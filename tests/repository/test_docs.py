@@ -89,6 +89,14 @@ def test_python_blocks_are_python(page):
             compile(re.sub(r"^   ", "", block, flags=re.MULTILINE), str(page), "exec")
 
 
+def test_a_fence_is_alone_on_its_line():
+    """Text after the language of a block is not shown, and the block then begins with its second line."""
+    pages = {*PAGES, *ROOT.glob("docs/tutorials/*.md"), *ROOT.glob("docs/site/*.md")}
+    fence = re.compile(r" *```(\w*|\{[\w-]+\}.*)")
+    lines = {f"{page.name}: {line}" for page in pages for line in page.read_text(encoding="utf-8").splitlines()}
+    assert {line for line in lines if "```" in line and not fence.fullmatch(line.partition(": ")[2])} == set()
+
+
 def test_every_command_and_option_is_on_its_page():
     page = page_of("command-line.md")
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
