@@ -25,7 +25,7 @@ from bnnzoo.store import Attributes
 from bnnzoo.store.schema import SAMPLE_STATS
 
 _BYTES = 2**28
-"""Largest size of all draws, in bytes, for which every draw is tested. `bnnzoo diagnose` always tests all draws."""
+"""Largest size of all draws, in bytes, for which every draw is tested."""
 _FEWEST = 100
 """Smallest number of tested draws per chain, because the convergence test requires an ESS of 100 per chain."""
 
