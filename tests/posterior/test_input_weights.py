@@ -94,7 +94,7 @@ def test_only_a_network_with_sampled_input_weights_and_the_prior_ard_has_these_c
 
 
 def test_a_network_with_one_layer_is_whitened_instead():
-    posterior = _posterior(Linear())
+    posterior = _posterior(Mlp(()))
     both = Coordinates.of(posterior, whiten_last_layer=True)
     assert (both.input_weights, both.last_layer is None) == (None, False)
     one = Coordinates.of(posterior, whiten_last_layer=False)
