@@ -153,8 +153,8 @@ def _cdf_of_counts(
 
 def _cdf_of_student_t(distribution: dist.StudentT, value: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return the CDF, with the closed form for 4 degrees of freedom, which is the default of likelihoods."""
-    df = jnp.asarray(distribution.df)
-    t = (value - distribution.loc) / distribution.scale
+    df, loc, scale = (jnp.asarray(number) for number in (distribution.df, distribution.loc, distribution.scale))
+    t = (value - loc) / scale
     is_four = df == 4
     squares = t**2
     sine = jnp.where(jnp.isinf(squares), jnp.sign(t), t / jnp.sqrt(4 + squares))
