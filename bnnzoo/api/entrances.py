@@ -81,7 +81,7 @@ def sample(
         log_to: a log of the run, such as `"jsonl:log.jsonl"`; an `AbstractObserver` of your own; or a list of these.
         share_programs: pad the data with rows of weight zero to a round number of rows, so that runs with similar
             numbers of rows share one compiled program. The posterior is the same, but the draws differ from the draws
-            without padding. It affects only samplers that use only the density of all rows (random-walk, mala, hmc,
+            without padding. It applies to samplers that use only the density of all rows (random-walk, mala, hmc,
             nuts, mams, mclmc).
         options: the keys of a recipe file, which are also the options of the command line: `chains`, `warmup`, `draws`,
             `thin`, `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ... `exposure` is the name of a column, or
