@@ -264,7 +264,7 @@ def test_the_command_of_the_page_on_plugins_works_as_printed(site, tmp_path, mon
     (next(site.glob("*.dist-info")) / "entry_points.txt").write_text("[bnnzoo]\n{} = {}\n".format(*point))
 
     monkeypatch.chdir(tmp_path)
-    quick = "--data linear-line --warmup 0 --draws 10 --init prior --seed 1 --quiet -o run.nc"
+    quick = "--data linear-line --warmup 0 --draws 1000 --init prior --seed 1 --quiet -o run.nc"
     assert cli.run(["sample", "linear", "random-walk", *quick.split()]) == 0
     capsys.readouterr()
     commands = re.findall(r"^    bnnzoo (.*)$", section, re.MULTILINE)
