@@ -163,6 +163,16 @@ def verify(
             help="largest accepted relative difference of a metric; docs/bench.md has the exceptions",
         ),
     ] = 0.05,
+    problems: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--problems",
+            metavar="FOLDER|FILE.csv",
+            help="place of the data, as for bench run; only fits of these problems are repeated; repeatable; default: "
+            "the paths in the results",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[
         int | None,
         typer.Option("--seed", min=0, help="seed of the random choice of fits; default: a new choice each time"),
@@ -177,15 +187,18 @@ def verify(
     Examples:
       bnnzoo bench verify bench
       bnnzoo bench verify bench --rows 10 --tolerance 0.01
+      bnnzoo bench verify bench --problems uci
     """
     del debug
+    from bnnzoo_bench.problems import find_problems
     from bnnzoo_bench.results import read_results
     from bnnzoo_bench.verifying import COLUMNS, verify_fits
 
     def report(text: str) -> None:
         typer.echo(f"bnnzoo: {text}", err=True)
 
-    checks = verify_fits(read_results(folder), rows, tolerance, seed, report=None if quiet else report)
+    places = find_problems(problems) if problems else ()
+    checks = verify_fits(read_results(folder), rows, tolerance, seed, None if quiet else report, places)
     if json:
         print_json([check._asdict() for check in checks])
     else:

@@ -126,7 +126,7 @@ def run_plan(plan: Plan, results: Results, *, retry_failed: bool = False, report
             "budget": plan.budget,
             "seed": plan.seed,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "source": str(problem.path.resolve()),
+            "source": str(problem.path),
             "target": problem.target,
             "sha256": sums[problem.name],
             "definition": method.target if method.kind != "recipe" else str(Path(method.target).resolve()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,6 +59,7 @@ def verify_fits(
     tolerance: float,
     seed: int | None = None,
     report: Callable[[str], None] | None = None,
+    problems: Sequence[Problem] = (),
 ) -> list[Check]:
     """Repeat randomly chosen fits and compare all their metrics.
 
@@ -71,15 +72,17 @@ def verify_fits(
         tolerance: the tolerance of the user, as for `allowed_difference`.
         seed: the seed of the random choice.
         report: a function that shows progress.
+        problems: the problems to read; if there are none, those at the paths in the results.
 
     Raises:
         UsageError: if no fit succeeded, or the data are missing or have changed.
     """
-    done = [line for line in lines if line["status"] == "done"]
+    by_name = {problem.name: problem for problem in problems}
+    done = [line for line in lines if line["status"] == "done" and (line["problem"] in by_name or not by_name)]
     if not done:
-        raise UsageError("no fit succeeded, so there is nothing to verify; see bnnzoo bench table FOLDER")
+        raise UsageError("no fit of these problems succeeded, so there is nothing to verify; see bnnzoo bench table")
     chosen = np.random.default_rng(seed).choice(len(done), min(count, len(done)), replace=False)
-    jobs = [(done[index], *_parts(done[index])) for index in chosen]
+    jobs = [(done[index], *_parts(done[index], by_name)) for index in chosen]
     check_methods(method for _, _, method in jobs if method.kind == "peer")
     checks: list[Check] = []
     for number, (line, problem, method) in enumerate(jobs, 1):
@@ -90,10 +93,12 @@ def verify_fits(
     return checks
 
 
-def _parts(line: Line) -> tuple[Problem, Method]:
-    problem = Problem(line["problem"], Path(line["source"]), line["target"])
+def _parts(line: Line, problems: Mapping[str, Problem]) -> tuple[Problem, Method]:
+    name = line["problem"]
+    path = problems[name].path if name in problems else Path(line["source"])
+    problem = Problem(name, path, line["target"])
     if not problem.data.exists():
-        raise UsageError(f"{problem.data}: no such file; verify reads the file that the benchmark read, so restore it")
+        raise UsageError(f"{problem.data}: no such file; name the place of the data with --problems")
     if digest(problem) != line["sha256"]:
         raise UsageError(f"{problem.data}: the data have changed since the fit; restore them")
     method = Method(line["method"], line["kind"], line["definition"])

@@ -191,6 +191,24 @@ def test_verify_repeats_fits_and_reports_changed_results(call, tmp_path, capsys)
     assert "the data have changed since the fit" in capsys.readouterr().err
 
 
+def test_verify_finds_data_that_were_moved(call, tmp_path, capsys):
+    (tmp_path / "before").mkdir()
+    make_table(tmp_path / "before" / "t.csv")
+    assert call(*"run --problems before --methods linear --folds 0 --budget 5s -o out -q".split()) == 0
+    (line,) = map(json.loads, (tmp_path / "out" / "results.jsonl").read_text().splitlines())
+    assert line["source"] == "before/t.csv"  # as typed, so that the file names no folder of this machine
+    (tmp_path / "before").rename(tmp_path / "after")
+    capsys.readouterr()
+    assert call("verify", "out") == 2
+    assert capsys.readouterr().err == (
+        "bnnzoo: before/t.csv: no such file; name the place of the data with --problems\n"
+    )
+    assert call("verify", "out", "--problems", "after", "-q") == 0
+    make_table(tmp_path / "other.csv")
+    assert call("verify", "out", "--problems", "other.csv") == 2
+    assert "no fit of these problems succeeded" in capsys.readouterr().err
+
+
 def test_allowed_differences():
     assert allowed_difference("crps", 0.2, 0.05, 10) == pytest.approx(0.01)
     assert allowed_difference("nll", 0.1, 0.05, 10) == pytest.approx(0.05)
