@@ -244,13 +244,13 @@ class Problem:
         return _build_problem(recipe, self.require_description(), self.train)
 
     def require_description(self) -> Description:
-        """Return the description.
+        """Return the description of the model and of the rows.
 
         Raises:
             UsageError: if the posterior was made in Python.
         """
         if self.description is None:
-            raise UsageError("the posterior was made in Python, so the file holds no model")
+            raise UsageError("the posterior was made in Python, so it has no registered model; use a run of bnnzoo sample MODEL SAMPLER")
         return self.description
 
     @property

@@ -238,7 +238,7 @@ def _kind(word: str) -> str:
     for kind in kinds:
         if word.lower() in (kind, registry.singular(kind)):
             return kind
-    raise UsageError(f"unknown kind {word!r}; there are: {', '.join(kinds)}")
+    raise UsageError(f"unknown kind {word!r}; use one of {', '.join(kinds)}")
 
 
 def _print_fields(prefix: str, cls: type[Any]) -> None:

@@ -69,7 +69,7 @@ def new(
 def _kind(kind: str) -> str:
     kind_name = "sampler" if kind.casefold() == "plugin" else kind.casefold()
     if kind_name not in KINDS:
-        raise UsageError(f"unknown kind {kind!r}; there are: {', '.join(KINDS)}")
+        raise UsageError(f"unknown kind {kind!r}; use one of {', '.join(KINDS)}")
     return kind_name
 
 

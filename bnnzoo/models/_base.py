@@ -121,7 +121,8 @@ class Perceptron(eqx.Module):
     """Dense layers with an activation function between them.
 
     For a batch of rows, `outputs_of_rows` is about twice as fast as `jax.vmap` of the network, which transposes the
-    values of each layer to add the bias. Rows are the last axis, because XLA multiplies such matrices faster.
+    values of each layer to add the bias. In this method rows are the last axis, because XLA multiplies such matrices
+    faster.
     """
 
     ends_with_linear_layer: ClassVar[bool] = True

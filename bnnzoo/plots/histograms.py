@@ -75,8 +75,8 @@ def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
 def sbc(names: Sequence[str], uniform: Float[np.ndarray, "replicate quantity"]) -> Picture:
     """Draw the histogram of the ranks of the true values, divided by the frequency of a uniform distribution.
 
-    There is one panel per quantity. See Talts et al. 2018. The grey band contains 99 % of the values of a bin if the
-    draws are calibrated. A bowl means that the draws are too narrow. A hump means that they are too wide. A slope means
+    There is one panel per quantity. See Talts et al. 2018. If the draws are calibrated, the value of each bin is in the
+    grey band with probability 99 %. A bowl means that the draws are too narrow. A hump means that they are too wide. A slope means
     that they are too low or too high.
     """
     replicates = len(uniform)
@@ -97,8 +97,8 @@ def sbc(names: Sequence[str], uniform: Float[np.ndarray, "replicate quantity"]) 
     num_outside = int(np.sum((relative_counts < low) | (relative_counts > high)))
     alt = (
         f"Histograms of the rank of the true value among the draws of {replicates} simulated data sets, for "
-        f"{', '.join(names)}, in {bins} bins each. If the draws are calibrated, the grey band contains 99 % of the "
-        f"counts of a bin; {num_outside} of {counts.size} bins are outside it."
+        f"{', '.join(names)}, in {bins} bins each. If the draws are calibrated, the count of each bin is in "
+        f"the grey band with probability 99 %; {num_outside} of {counts.size} bins are outside it."
     )
     table = pd.DataFrame(
         [

@@ -70,7 +70,7 @@ class Registered(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """The unambiguous name, `distribution:name`."""
+        """The unambiguous name `PACKAGE:NAME`, where PACKAGE is the installed package."""
         return f"{self.distribution}:{self.name}"
 
 
@@ -285,7 +285,7 @@ def _check_hook_names(manager: pluggy.PluginManager, plugin: Any) -> None:
             continue
         if name not in _HOOKS:
             similar_names = near_names(name, _HOOKS, 1)
-            remedy = f"did you mean {similar_names[0]}?" if similar_names else f"there are: {', '.join(_HOOKS)}"
+            remedy = f"did you mean {similar_names[0]}?" if similar_names else f"use one of {', '.join(_HOOKS)}"
             raise PluginError(f"unknown hook {name}; {remedy}")
         if manager.parse_hookimpl_opts(plugin, name) is None:
             raise PluginError(f"the hook {name} has no decorator; put @bnnzoo.hookimpl above it")

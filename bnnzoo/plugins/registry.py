@@ -166,7 +166,7 @@ def not_found(kind: str, name: str) -> str:
     package = ELSEWHERE.get(kind, {}).get(bare_name, "")
     if package and distribution in ("", package):
         return f"{message}it is in the package {package}, which is not installed: pip install {package}"
-    message += f"did you mean {' or '.join(similar_names)}?" if similar_names else f"there are: {', '.join(names)}"
+    message += f"did you mean {' or '.join(similar_names)}?" if similar_names else f"use one of {', '.join(names)}"
     if not names:
         message = f"no {singular(kind)} named {name!r}; no installed package offers {kind}; see bnnzoo plugins"
     failed_plugins = [

@@ -134,14 +134,15 @@ def _cdf_of_counts(
     ratio: Callable[[int], Float[Array, "..."]],
     evaluate: Callable[[Bool[Array, "..."], Float[Array, "..."]], Float[Array, "..."]],
 ) -> Float[Array, "..."]:
-    """Return the CDF of counts: a sum of probabilities below `_MOST_SUMMED`, otherwise a special function.
+    """Return the CDF of counts: a sum for counts below `_MOST_SUMMED`, and a special function for larger counts.
 
     Args:
         value: the values.
         none: the probability of the count 0.
         ratio: the probability of a count, divided by the probability of the count before.
-        evaluate: the CDF of a count by a special function. The values that are summed are replaced by 0, and the
-            parameters should then be trivial, because the function iterates until all values have converged.
+        evaluate: function of a mask and of the counts, which returns the CDF by a special function. The mask marks the
+            counts whose CDF is a sum. These counts are 0, and `evaluate` should replace their parameters by simple
+            ones, because a special function iterates until all elements have converged.
     """
     count = jnp.floor(value)
     is_summed = (count >= 0) & (count < _MOST_SUMMED) & (none > 0)

@@ -44,7 +44,7 @@ def sampled_names(stochastic: str, network: PyTree, last: PyTree | None) -> froz
             else {leaf_key for leaf_key in leaves if fnmatchcase(leaf_key, pattern)}
         )
         if not matching:
-            raise UsageError(f"no parameter matches {word!r}; there are: {', '.join(leaves)}; or use all or last")
+            raise UsageError(f"no parameter matches {word!r}; use one of {', '.join(leaves)}, or all or last")
         selected |= matching
     return frozenset(selected)
 

@@ -94,7 +94,7 @@ def unknown_key_message(name: str, known_names: Iterable[str]) -> str:
     for similar in near_names(name, known_names, 1):
         return f"unknown key; did you mean {similar!r}?"
     return (
-        f"unknown key; there are: {', '.join(known_names)}" if known_names else "unknown key; this part has no fields"
+        f"unknown key; use one of {', '.join(known_names)}" if known_names else "unknown key; this part has no fields"
     )
 
 

@@ -131,7 +131,7 @@ def target_index(predictor: Predictor, name: str | None) -> int:
     if name is None:
         return 0
     if name not in names:
-        raise UsageError(f"no target {name!r}; there are: {', '.join(names)}")
+        raise UsageError(f"no target {name!r}; use one of {', '.join(names)}")
     return names.index(name)
 
 

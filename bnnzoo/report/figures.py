@@ -191,4 +191,4 @@ def _check_name(where: str, name: str, runs: Runs) -> None:
     pictures = TOGETHER if len(runs) > 1 else PICTURES | TOGETHER
     if name not in pictures:
         problem = "not available for several runs" if name in PICTURES else "unknown picture"
-        raise UsageError(f"{where}: {problem}; there are: {', '.join(pictures)}")
+        raise UsageError(f"{where}: {problem}; use one of {', '.join(pictures)}")

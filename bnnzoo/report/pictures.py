@@ -323,5 +323,5 @@ def _class(predictor: Predictor, name: str | None) -> int:
     if name is None:
         return min(1, len(names) - 1)
     if name not in names:
-        raise UsageError(f"no class {name!r}; there are: {', '.join(names)}")
+        raise UsageError(f"no class {name!r}; use one of {', '.join(names)}")
     return names.index(name)

@@ -163,7 +163,7 @@ class _Validator:
         if not len(offsets) == len(chunks) == expected_count:
             raise _Refused(f"{_printable(place)} has {len(offsets)} chunks, expected {expected_count}")
         if any(chunk.filter_mask for chunk in chunks):
-            raise _Refused(f"{_printable(place)} has chunks whose compression differs from its declaration")
+            raise _Refused(f"{_printable(place)} has chunks that are not compressed as the array declares")
         end = 0
         for start, size in sorted((chunk.byte_offset, chunk.size) for chunk in chunks):
             if start < end or start + size > self.size:

@@ -155,7 +155,7 @@ def _add_to_copy(path: Path, source: Any, groups: Mapping[str, Group], dims: Dim
 
 
 def write_tree(path: Path, tree: xr.DataTree) -> None:
-    """Write a run that is only in memory, in the same form as `build`.
+    """Write a run that is only in memory, in the form that `build` writes.
 
     Raises:
         BnnzooError: if the file cannot be written; an old file is unchanged.

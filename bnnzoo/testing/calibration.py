@@ -72,8 +72,8 @@ def check_calibration(
     Args:
         model: the model that builds the networks.
         sampler: the sampler to test.
-        likelihood: the likelihood of the data. The default is the own likelihood of the model, if it has one. Otherwise
-            it is the default for regression, or for classification if the model does not support regression.
+        likelihood: the likelihood of the data. By default it is the model's own likelihood. A model without one uses
+            the default likelihood for regression, or for classification if the model does not support regression.
         prior: the prior of the weights. The default is `fan-in`: the scale of the network's outputs is then the same
             for all widths of the layers.
         input_shape: shape of one input.

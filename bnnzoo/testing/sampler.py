@@ -125,7 +125,7 @@ def assert_exact(sampler: AbstractSampler, *, targets: Sequence[str | Target] = 
 
 def _target_by_name(name: str) -> Target:
     if name not in TARGETS:
-        raise UsageError(f"no target named {name!r}; there are: {', '.join(TARGETS)}")
+        raise UsageError(f"no target named {name!r}; use one of {', '.join(TARGETS)}")
     return TARGETS[name]()
 
 

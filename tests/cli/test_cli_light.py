@@ -165,7 +165,7 @@ def test_list_a_kind(word, capsys):
         (["sample", "mdn", "mala", "--config", "nope"], "bnnzoo: --config nope: no such file"),
         (["sample", "--config", "gone/x.yaml"], "bnnzoo: gone/x.yaml: no such file or directory"),
         (["sample", "mdn", "mala", "extra"], "bnnzoo: Got unexpected extra argument(s) (extra)"),
-        (["list", "zoos"], "bnnzoo: unknown kind 'zoos'; there are: models, samplers"),
+        (["list", "zoos"], "bnnzoo: unknown kind 'zoos'; use one of models, samplers"),
         (["evaluate"], "bnnzoo: Missing argument 'RUN'; try bnnzoo evaluate --help"),
         (["sample", "mdn", "mala", "--sampler.step-size"], "Option '--sampler.step-size' requires an argument"),
         (

@@ -138,7 +138,7 @@ def test_new_writes_into_an_empty_folder_by_default_the_current_one(tmp_path, mo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["plugins", "x"], "unknown kind 'plugins'; there are: model, sampler, dataset, likelihood, prior"),
+        (["plugins", "x"], "unknown kind 'plugins'; use one of model, sampler, dataset, likelihood, prior"),
         (["sampler", "../x"], "invalid name '../x'; use letters, digits, - and _"),
         (["sampler", "-x"], "No such option: -x"),
         (["sampler", "_x"], "invalid name '_x'"),

@@ -33,13 +33,15 @@ def table() -> str:
     fields: dict[str, list[str]] = defaultdict(list)
     for name in documented:
         fields[name.partition(".")[0] if "." in name else name].append(name)
-    rows = ["| option | values in the list | typed |", "|---|---|---|"]
+    rows = ["| option | values in the list | values used by a case |", "|---|---|---|"]
     for group, names in fields.items():
         pairs = [(name, str(value)) for name in names for value in documented[name]]
-        typed = sum(pair in used for pair in pairs)
+        num_used = sum(pair in used for pair in pairs)
+        count = "all" if num_used == len(pairs) else num_used
+        share = count if pairs else "other tests"
         kind, _, part = group.partition(" ")
         label = f"fields of {kind} `{part}`" if part else _PARTS.get(kind) or f"`--{group.replace('_', '-')}`"
-        rows.append(f"| {label} | {len(pairs)} | {'all' if typed == len(pairs) else typed} |")
+        rows.append(f"| {label} | {len(pairs)} | {share} |")
     return "\n".join([_words(), "", *rows, ""])
 
 
@@ -54,12 +56,13 @@ def _words() -> str:
         "For each option, the tests use a list of values. If the option has a fixed set of values, the list has all "
         "of them; otherwise it has one or a few numbers or texts. "
         f"There are {len(cases.single_cases())} generated cases, each from `sample` to the report. Together they use "
-        "every value in the lists at least once, but not with every model and sampler. The tests of a commit run "
-        "about two of them, so that forty commits in a row run all. "
+        "every value in the lists at least once, but not with every model and sampler. Each commit runs about two "
+        "of these cases, so that forty commits in a row run all. "
         f"The option `-m slow` adds {len(cases.everything())} cases: every possible combination of model, likelihood, "
-        f"task, start and one of {len(formats)} file formats. Their other options are random. "
-        f"The tests also type {lines} commands and {python} Python blocks in their order, with short runs. They are "
-        f"from README, these pages and the pages of the plugins. {unlisted} lines are not typed; "
+        f"task, file format ({len(formats)} formats) and initial positions (`--init map` or `prior`). Their other options are "
+        "random. "
+        f"The tests also run {lines} commands and {python} Python blocks of README, these pages and the pages of the "
+        f"plugins. They run them in the order of each page, with short chains. {unlisted} lines are not run; "
         "`tests/end_to_end/changes.py` gives the reason for each."
     )
     return textwrap.fill(phrases, 118, break_long_words=False, break_on_hyphens=False)

@@ -81,7 +81,7 @@ def test_objects_and_texts_can_be_mixed(tmp_path):
 def test_an_unknown_name_suggests_a_similar_one(as_options):
     with pytest.raises(NotFoundError, match=r"--log-to: no observer named 'jsnol'; did you mean jsonl\?"):
         select_observers("jsnol:log.jsonl")
-    assert "there are: jsonl, tensorboard, wandb" in message("")
+    assert "use one of jsonl, tensorboard, wandb" in message("")
 
 
 def test_other_values_are_refused():

@@ -70,7 +70,7 @@ ERRORS = {
     "a.nc -o x.png --only pit --band function": "--band: requires the picture band; add --only band",
     "a.nc -o x.png --only pit --only band": ONE,
     "a.nc -o x.png --format svg": ONE,
-    "a.nc b.nc -o x.png --only pit": "--only pit: not available for several runs; there are: band, ood, loss",
+    "a.nc b.nc -o x.png --only pit": "--only pit: not available for several runs; use one of band, ood, loss",
 }
 
 

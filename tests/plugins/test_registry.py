@@ -43,7 +43,7 @@ def test_a_near_name_is_suggested():
 
 def test_without_a_near_name_all_are_listed():
     with pytest.raises(
-        NotFoundError, match="no model named 'zzz'; there are: autoregressive, cnn, density, linear, mdn, mlp, resnet"
+        NotFoundError, match="no model named 'zzz'; use one of autoregressive, cnn, density, linear, mdn, mlp, resnet"
     ):
         registry.find("models", "zzz")
 

@@ -83,7 +83,7 @@ def test_a_pattern_without_a_match_is_refused(stochastic, tmp_path, capsys):
     out = tmp_path / "run.nc"
     assert cli.run(["sample", "mlp", "mala", "--stochastic", stochastic, "-o", str(out), "--quiet"]) == 2
     word = stochastic.split(",")[-1]
-    advice = "there are: layers_0_weight, layers_0_bias, layers_1_weight, layers_1_bias; or use all or last"
+    advice = "use one of layers_0_weight, layers_0_bias, layers_1_weight, layers_1_bias, or all or last"
     assert capsys.readouterr().err == f"bnnzoo: --stochastic: no parameter matches {word!r}; {advice}\n"
     assert list(tmp_path.iterdir()) == []
 
@@ -92,7 +92,7 @@ def test_the_message_names_the_place_in_the_recipe(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("model: mlp\nsampler: mala\nstochastic: layer_*\n")
     recipe = resolve(None, None, [read_layer(str(path))])
-    with pytest.raises(UsageError, match=r"mine\.yaml:3:1: no parameter matches 'layer_\*'; there are: layers_0"):
+    with pytest.raises(UsageError, match=r"mine\.yaml:3:1: no parameter matches 'layer_\*'; use one of layers_0"):
         assembly.Problem.from_recipe(recipe)
 
 

@@ -365,7 +365,7 @@ class TestResolve:
         assert shipped_names()["tutorial"] == "A first run."
         assert resolve(None, None, [read_layer("tutorial")]).model.name == "mdn"
         assert shipped("../tutorial") is None
-        with pytest.raises(NotFoundError, match=r"--config nope: no such file, .* there are: .*tutorial"):
+        with pytest.raises(NotFoundError, match=r"--config nope: no such file, .* use one of .*tutorial"):
             read_layer("nope")
 
     def test_a_pipe_is_read_once(self, recipes):

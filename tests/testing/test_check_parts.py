@@ -151,7 +151,7 @@ class Learned(Noise):
             for pair in [
                 ("", ""),
                 ("another name", "sc/ale"),
-                ("no Jacobian", "does it include the Jacobian of natural"),
+                ("no Jacobian", "must include the log Jacobian"),
                 ("other draws", "draw: draws do not have the density"),
                 ("unused", "with_parameters does not use it"),
             ]

@@ -34,9 +34,9 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     if similar_names:
         return f"did you mean {' or '.join(similar_names)}?"
     if not names:
-        return "there are none"
+        return "no names are available"
     name_list = ", ".join(names[:8])
-    return f"there are {name_list}, ..." if len(names) > 8 else f"there are {name_list}"
+    return f"use one of {name_list}, ..." if len(names) > 8 else f"use one of {name_list}"
 
 
 def check_column_names(names: Sequence[str], where: str, checked: Iterable[str] | None = None) -> None:

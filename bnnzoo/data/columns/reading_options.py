@@ -96,7 +96,7 @@ class Reading:
         return dataclasses.replace(self, missing_code=(), censored=False)
 
     def check_codes(self, names: Sequence[str], where: str) -> None:
-        """Check that every code of `missing_code` has a value, and names a column of the table if it names a column.
+        """Check that every code of `missing_code` has a value, and that its column, if it has one, is in the table.
 
         Raises:
             UsageError: if a column is unknown, or if a value is empty.

@@ -1,4 +1,4 @@
-"""Tables: named columns of cells, the same class for text files, Parquet files and data frames."""
+"""Tables: named columns of cells, with one interface for text files, Parquet files and data frames."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def of_draws(
         run_seconds: duration of the run, in seconds.
 
     Raises:
-        UsageError: if all draws are the same.
+        UsageError: if there are fewer than two different draws.
     """
     start_time, dim = time.perf_counter(), posterior.layout.dim
     end_time, min_seconds = (
@@ -301,7 +301,7 @@ def _select_starts(
     ignored. If no other draws are left, the starts are also the pilots.
 
     Raises:
-        UsageError: if there are fewer than two different draws.
+        UsageError: if there is one chain and all its draws are equal.
     """
     chains, count = draws.shape[:2]
     total = chains * count

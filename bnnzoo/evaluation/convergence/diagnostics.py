@@ -252,7 +252,7 @@ def of_quantities(
     - `mcse`, `mcse_over_sd`, `between_share`, `modes`: Monte Carlo error of the first quantity, and agreement of the
       chains about it.
     - `rhat_combination`: R-hat of the worst-mixing linear combination of all quantities. `rhat_combination_limit` is
-      the limit that chance rarely exceeds (`combination`).
+      the limit that mixed chains rarely exceed (`combination`).
     - `weights_ess`: effective sample size 1 / sum_s w_s^2 of draws s with weights w_s.
     - `judged`: 1 if the draws form Markov chains, 0 for an approximation.
 

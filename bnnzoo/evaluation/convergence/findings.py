@@ -172,8 +172,8 @@ def _gate_checks(
 def _combination_limit(diagnosis: Mapping[str, Any], limits: Limits) -> float:
     """Return the limit for the R-hat of the linear combination.
 
-    It is the general limit for R-hat, or the limit that chance rarely exceeds (`combination.Combination.limit`) if that
-    is larger.
+    It is the general limit for R-hat, or the limit that mixed chains rarely exceed (`combination.Combination.limit`) if
+    that is larger.
     """
     return max(limits.rhat, round(diagnosis.get("rhat_combination_limit", limits.rhat), 3))
 

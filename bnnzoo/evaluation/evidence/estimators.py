@@ -205,8 +205,8 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
     problems = list(filter(None, [weight_tail.problem_of(values), too_large]))
     if problems:
         meaning = (
-            f"{description}; the weights of the {values.size} draws cannot bound the error ({'; '.join(problems)}): do "
-            "not trust it; sample with importance, [[sampler.proposal=laplace]] and more [[draws]]"
+            f"{description}; the error cannot be estimated from the weights of the {values.size} draws "
+            f"({'; '.join(problems)}): do not trust this number; sample with importance, [[sampler.proposal=laplace]] and more [[draws]]"
         )
         return Evidence(gaussian, math.nan, "Laplace", spell_settings(meaning, spelling()), trusted=False)
     meaning = (

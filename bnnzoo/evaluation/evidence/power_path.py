@@ -53,11 +53,12 @@ def integrate_powers(powers: Float[np.ndarray, " run"], values: Sequence[Float[n
 
 
 def stepping_stones(powers: Float[np.ndarray, " run"], values: Sequence[Float[np.ndarray, "chain draw"]]) -> Evidence:
-    """Sum the log ratios of the integrals at neighbouring powers (stepping stones, Xie et al. 2011).
+    """Estimate log p(D) by the sum of the log ratios at neighbouring powers (stepping stones, Xie et al. 2011).
 
     Let L be the likelihood and Z(b) the integral of L^b times the prior. For neighbouring powers b < c, the ratio
     Z(c) / Z(b) is the mean of L^(c - b) over the draws with the power b. There is no error due to the finite number of
-    powers. The variance is finite even if log L has no variance, for example under the prior of a sampled noise scale.
+    powers. The variance of the estimate is finite even if the variance of log L is infinite, for example under the prior
+    of a sampled noise scale.
 
     Args:
         powers: ascending powers.

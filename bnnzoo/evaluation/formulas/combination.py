@@ -69,7 +69,7 @@ def worst_combination(values: Float[np.ndarray, "chain draw value"]) -> Combinat
 
 
 def rhat_and_limit(values: Float[np.ndarray, "chain draw"], false_alarm: float) -> tuple[float, float]:
-    """Return the rank-normalised split R-hat of one quantity, and the limit that chance rarely exceeds.
+    """Return the rank-normalised split R-hat of one quantity, and the limit that mixed chains rarely exceed.
 
     Each chain is split into halves. R-hat^2 is about 1 + (F - 1) / n, where n is the number of effective draws of a
     half. F is the variance of the means of the halves, divided by the squared standard error of such a mean. For mixed

@@ -80,7 +80,7 @@ def class_energy_distance(
 
 
 def halves(num_chains: int) -> list[tuple[Int[np.ndarray, " half"], Int[np.ndarray, " half"]]]:
-    """Return the divisions of an even number of chains into two halves, or `MOST_SPLITS` evenly spaced ones of them.
+    """Return all divisions of an even number of chains into two halves, but at most `MOST_SPLITS`, evenly spaced.
 
     The first chain is in the first half, so that no division occurs twice.
     """

@@ -47,7 +47,7 @@ _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 2048
 _WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 4000, 1000
 """Target number of draws, largest number of draws, and largest thinning.
 
-Thinning is a power of two, so a run with constant speed makes between one and two times the target number of draws. If
+Thinning is a power of two (or its largest value), so a run with constant speed makes between one and two times the target number of draws. If
 sampling is slower than expected, the budget ends the run earlier. If sampling is much faster, the run ends at
 `MOST_DRAWS` draws."""
 _STEP_SECONDS = 2e-5
@@ -189,7 +189,7 @@ def with_thinning(
 
 
 def _round_down(length: float, largest: int) -> int:
-    """Return the largest power of two that is at most `length`. The result is at least 1 and at most `largest`.
+    """Return the largest power of two that is at most `length`, but at least 1. From `largest` on, return `largest`.
 
     Measured times differ by a few percent between runs. The rounded lengths are usually equal, and so are the draws.
     """
@@ -252,7 +252,7 @@ def sentence(problem: Problem) -> str:
     trajectory = f" of at most {sampler.gradients} gradients each" if sampler.gradients > 1 else ""
     if not trajectory and (field := sampler.budget_field):
         trajectory = f", {field.replace('_', ' ')} {float(getattr(sampler, field)):g}"
-    ending = f"at most {recipe.draws} draws, until {_ENDINGS.get(recipe.until or '', 'the budget is used')}"
+    ending = f"at most {recipe.draws} draws, until {_ENDINGS.get(recipe.until or '', 'the budget is used up')}"
     return f"budget {recipe.budget}: {recipe.warmup} steps of warm-up{trajectory}, then {ending}"
 
 

@@ -144,8 +144,8 @@ def _prepared(sampler: AbstractSampler, posterior: AbstractPosterior) -> Abstrac
 def prepare(sampler: AbstractSampler, posterior: AbstractPosterior, placement: Placement) -> AbstractPosterior:
     """Return the posterior as the sampler prepares it, before it is put on the devices of the chains.
 
-    If each device had a copy of the rows already, each would do the same work. If the rows are split over devices, the
-    posterior is put there first, so that each device does its part.
+    The preparation comes first because devices that each have a copy of all rows would repeat the same work. If the
+    rows are split over devices, the posterior is put on the devices first, and each device prepares its own rows.
     """
     if type(sampler).prepare is AbstractSampler.prepare:
         return posterior

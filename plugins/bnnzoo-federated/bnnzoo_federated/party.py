@@ -34,7 +34,7 @@ _SECRET, _SECRET_BYTES = "secret", 32
 
 
 class _Refusal(UsageError):
-    """The text that a party sends to its coordinator on refusal: names and sizes, and nothing about a row."""
+    """Error whose text a party sends to its coordinator. The text has only names and sizes, never values of rows."""
 
 
 class Party:

@@ -38,7 +38,7 @@ def _words(frames: Sequence[Any]) -> Any:
     """Decode a message of numbers, texts, bytes, and tuples and mappings of them.
 
     Raises:
-        ValueError: if the message contains anything else; Dask packs such objects in separate frames.
+        ValueError: if the message has several frames (Dask packs other objects in separate frames) or is invalid.
     """
     import msgpack
 
