@@ -280,7 +280,7 @@ class Record:
         """
         if not len(self.array("constant_data", "x")):
             raise UsageError(
-                f"{operation} needs the training rows, but the training rows of this run stayed with their parties"
+                f"{operation} needs the training rows, but the file of this run does not contain them"
             )
 
     def training_rows(self, max_rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -347,7 +347,7 @@ def test_functions_that_need_rows_say_that_rows_stay_at_the_parties(tmp_path):
         ):
             ask()
     page = run.report(tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "the training rows of this run stayed with their parties" in page
+    assert "the file of this run does not contain them" in page
 
 
 def _draws(run: bnnzoo.Run) -> np.ndarray:
