@@ -243,6 +243,9 @@ def test_lengths_follow_from_the_budget_and_the_speed_of_the_machine(monkeypatch
     assert fast.sampler.max_tree_depth > slow.sampler.max_tree_depth == 4
     assert fast.recipe.warmup > slow.recipe.warmup
     assert planned("nuts", 1e-5, budget="1m", **{"sampler.max_tree_depth": 9}).sampler.max_tree_depth == 9
+    # 60 s / (1.5 * 72 rows * 1e-6 s) are 555 000 gradients: 750 trajectories of 370 steps, of two gradients each.
+    assert planned("mams", 1e-6, budget="1m").sampler.num_steps == 256
+    assert planned("mams", 1e-5, budget="1m").sampler.num_steps == 32
     assert planned("mala", 1e-5, budget="1m", warmup=7, thin=2).recipe.warmup == 7
     assert planned("mala", 1e-7, budget="1m").recipe.thin > planned("mala", 1e-5, budget="1m").recipe.thin
     # The requested number of draws fills the time.

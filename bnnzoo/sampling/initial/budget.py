@@ -44,12 +44,14 @@ _FEWEST_WINDOWS = 3
 """Smallest number of windows of warm-up before the final one. A warm-up that ends early has at least three."""
 _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 2048
 """Limits of the number of warm-up steps. With long trajectories fewer steps suffice, because a step moves farther."""
-_WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 4000, 1000
-"""Target number of draws, largest number of draws, and largest thinning.
+_WANTED_TRAJECTORIES = 750
+"""Number of trajectories, in warm-up and sampling together, for which the length of a trajectory is chosen.
 
-Thinning is a power of two (or its largest value), so a run with constant speed makes between one and two times the target number of draws. If
-sampling is slower than expected, the budget ends the run earlier. If sampling is much faster, the run ends at
-`MOST_DRAWS` draws."""
+The real number is larger, because `_OVERHEAD` is cautious and lengths are rounded down. Few long trajectories are better
+than many short ones: the trajectories of a slow chain are the steps of a random walk, whose effective draws are
+proportional to the total length times the length of a trajectory."""
+_WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 4000, 1000
+"""Target number of draws, largest number of draws, and largest thinning. Smaller thinnings are powers of two."""
 _STEP_SECONDS = 2e-5
 """Smallest assumed time, in seconds, of a step of all chains. It matters if a step uses few data."""
 _OVERHEAD = 1.5
@@ -331,8 +333,7 @@ def seconds_per_row(problem: Problem, placement: Placement, thetas: Float[Array 
 
 def _affordable_gradients(problem: Problem, budget: float, row_seconds: float) -> float:
     """Return the largest number of gradients per step, each over all rows, for which the budget allows enough steps."""
-    steps = _MOST_WARMUP_TRAJECTORIES / 2 + _WANTED_DRAWS / 2
-    return budget / (_OVERHEAD * row_seconds * problem.posterior.num_data) / steps
+    return budget / (_OVERHEAD * row_seconds * problem.posterior.num_data) / _WANTED_TRAJECTORIES
 
 
 def _fit_trajectory(
