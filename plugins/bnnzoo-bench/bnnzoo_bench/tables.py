@@ -89,7 +89,9 @@ def sections(lines: Sequence[Line], metric: str = "crps", reference: str | None 
         Heading(2, f"Mean ranks by {_TITLES[metric]}"),
         _ranks(lines, ranking),
         *_significance(ranking),
+        *_verdicts(lines, ranking.methods),
         *_differences(lines, ranking.methods, reference, metric),
+        *_scores(lines, ranking.methods, metric),
         *_problems(lines, ranking.methods),
         *failures(lines),
         Heading(2, "Machine and versions"),
@@ -173,6 +175,39 @@ def _differences(lines: Sequence[Line], methods: list[str], reference: str, metr
     return [Heading(2, f"Differences to {reference}"), text, Table(["problem", *others], rows)]
 
 
+def _verdicts(lines: Sequence[Line], methods: list[str]) -> list[Part]:
+    """Return a sentence for each method whose runs have verdicts."""
+    counts = {method: _count_verdicts([line for line in lines if line["method"] == method]) for method in methods}
+    return [f"Verdicts of {method}: {text}." for method, text in counts.items() if text]
+
+
+def _scores(lines: Sequence[Line], methods: list[str], metric: str) -> list[Part]:
+    """Return the table of a metric by problem and method. The smallest value of each problem is marked."""
+    if len(methods) < 2:
+        return []
+    rows = []
+    for problem in distinct(line["problem"] for line in lines):
+        sizes = [line["rows"] for line in lines if line["problem"] == problem and "rows" in line]
+        done = [list(filter(_is_done, by_fold(lines, problem, method).values())) for method in methods]
+        means = [mean_difference([line["metrics"][metric] for line in of_method]) for of_method in done]
+        smallest = min((mean.mean for mean in means if mean), default=math.nan)
+        size = Cell(str(sizes[0]), sizes[0]) if sizes else text_cell("")
+        rows.append([text_cell(problem), size, *(_score(mean, smallest) for mean in means)])
+    text = "Means over folds with the standard error over folds. The best value of each problem is marked with *."
+    return [Heading(2, f"{_TITLES[metric]} by problem"), text, Table(["problem", "training rows", *methods], rows)]
+
+
+def _score(mean: Difference | None, smallest: float) -> Cell:
+    if mean is None:
+        return Cell("", math.inf)
+    is_best = mean.mean == smallest
+    return Cell(with_error(mean.mean, mean.se) + " *" * is_best, mean.mean, "good" if is_best else "")
+
+
+def _is_done(line: Line) -> bool:
+    return line["status"] == "done"
+
+
 def _difference(difference: Difference | None) -> Cell:
     if difference is None:
         return Cell("", math.inf)
@@ -203,15 +238,13 @@ def _problems(lines: Sequence[Line], methods: list[str]) -> list[Part]:
 
 def _problem_row(lines: Sequence[Line], problem: str, method: str) -> list[Cell]:
     tried = list(by_fold(lines, problem, method).values())
-    done = [line for line in tried if line["status"] == "done"]
+    done = [line for line in tried if _is_done(line)]
     cells = []
     for metric in METRICS:
         mean = mean_difference([line["metrics"][metric] for line in done])
         cells.append(Cell(with_error(mean.mean, mean.se), mean.mean) if mean else Cell("failed", math.inf))
     seconds = float(np.mean([line["seconds_fit"] for line in done])) if done else math.nan
     memory = max(line.get("peak_memory_mb") or 0.0 for line in tried)
-    verdicts = [line["verdict"].partition(":")[0] for line in done if line["verdict"]]
-    verdict = ", ".join(f"{name} ({verdicts.count(name)})" for name in distinct(verdicts))
     folds = f"{len(done)} of {len(tried)}" if len(done) < len(tried) else str(len(done))
     return [
         text_cell(method),
@@ -219,8 +252,14 @@ def _problem_row(lines: Sequence[Line], problem: str, method: str) -> list[Cell]
         seconds_cell(seconds),
         number_cell(memory, ".0f"),
         Cell(folds, len(done)),
-        text_cell(verdict),
+        text_cell(_count_verdicts(done)),
     ]
+
+
+def _count_verdicts(lines: Sequence[Line]) -> str:
+    """Return the verdicts of finished fits with their numbers, such as `converged (2), not settled (1)`."""
+    verdicts = [line["verdict"].partition(":")[0] for line in lines if _is_done(line) and line["verdict"]]
+    return ", ".join(f"{name} ({verdicts.count(name)})" for name in distinct(verdicts))
 
 
 def failures(lines: Sequence[Line]) -> list[Part]:

@@ -18,7 +18,7 @@ def test_the_page_works_in_its_order(call, tmp_path):
     (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "neighbours.py").write_text(block)
     commands = re.findall(r"^ {4}(bnnzoo bench .*)$", PAGE, re.MULTILINE)
-    assert len(commands) == 5
+    assert len(commands) == 6
     for command in commands:
         words = shlex.split(command.replace("default,linear,gp", "mean,linear").replace("0-2", "0-1"))
         assert call(*words[2:]) == 0, command

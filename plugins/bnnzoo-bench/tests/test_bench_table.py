@@ -92,6 +92,16 @@ def test_markdown_has_ranks_differences_and_failures():
     assert "| p3 | 1 | C | out of <memory> \\| twice |" in text
     assert "- not significantly different: A, B, C" in text
     assert "18 fits of 3 problems and 2 folds, 1 failed; budget 5 s per fit, seed 0" in text
+    assert "Verdicts of A: converged (6).\n\nVerdicts of B: converged (6).\n\nVerdicts of C: converged (5)." in text
+
+
+def test_markdown_has_the_scores_by_problem_and_method():
+    text = to_markdown(sections(results(SCORES)))
+    assert "## CRPS by problem" in text
+    assert "| p1 | 90 | 1.10 ± 0.10 * | 2.20 ± 0.20 | 3 |" in text
+    assert "| p2 | 90 | 1 | 0.60 ± 0.10 * | 2 |" in text
+    assert "| p3 | 90 | 1 | 1 | 0.1 * |" in text
+    assert "by problem" not in to_markdown(sections([line("p1", 0, "A", 1.0)]))
 
 
 def test_wrong_choices_are_refused():
@@ -194,7 +204,8 @@ def test_verify_repeats_fits_and_reports_changed_results(call, tmp_path, capsys)
 def test_verify_finds_data_that_were_moved(call, tmp_path, capsys):
     (tmp_path / "before").mkdir()
     make_table(tmp_path / "before" / "t.csv")
-    assert call(*"run --problems before --methods linear --folds 0 --budget 5s -o out -q".split()) == 0
+    words = "--problems before --methods linear --folds 0 --budget 5s -o out -q"
+    assert call("run", *words.split()) == 0
     (line,) = map(json.loads, (tmp_path / "out" / "results.jsonl").read_text().splitlines())
     assert line["source"] == "before/t.csv"  # as typed, so that the file names no folder of this machine
     (tmp_path / "before").rename(tmp_path / "after")
