@@ -26,7 +26,8 @@ def tables() -> str:
     """Return the tables in Markdown: ranks by three metrics, and scores by problem for two of them."""
     lines = read_results(RESULTS)
     parts: list[Part] = []
-    for metric, headings in (("nll", ("Mean ranks", "NLL by")), ("crps", ("Mean ranks",)), ("rmse", ("RMSE by",))):
+    selection = {"nll": ("Mean ranks", "Verdicts", "NLL by"), "crps": ("Mean ranks",), "rmse": ("RMSE by",)}
+    for metric, headings in selection.items():
         parts += _under_headings(sections(lines, metric), headings)
     return to_markdown(parts)
 

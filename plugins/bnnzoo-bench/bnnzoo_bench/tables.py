@@ -176,9 +176,10 @@ def _differences(lines: Sequence[Line], methods: list[str], reference: str, metr
 
 
 def _verdicts(lines: Sequence[Line], methods: list[str]) -> list[Part]:
-    """Return a sentence for each method whose runs have verdicts."""
+    """Return a heading and a sentence for each method whose runs have verdicts; empty if there are none."""
     counts = {method: _count_verdicts([line for line in lines if line["method"] == method]) for method in methods}
-    return [f"Verdicts of {method}: {text}." for method, text in counts.items() if text]
+    sentences = [f"{method}: {text}." for method, text in counts.items() if text]
+    return [Heading(2, "Verdicts"), *sentences] if sentences else []
 
 
 def _scores(lines: Sequence[Line], methods: list[str], metric: str) -> list[Part]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -10,7 +11,18 @@ from bnnzoo_bench import read_results
 from bnnzoo_bench.scores import METRICS
 from conftest import make_table
 
-PAGE = (Path(__file__).parents[3] / "docs" / "bench.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "bench.md").read_text(encoding="utf-8")
+
+
+def test_the_tables_of_uci10_are_those_of_the_stored_results():
+    script = runpy.run_path(str(ROOT / "benchmarks" / "uci10.py"))
+    page = script["PAGE"].read_text(encoding="utf-8")
+    assert "| airfoil | 1353 |" in page
+    assert script["with_tables"](page) == page
+    assert script["with_tables"](page.replace("| airfoil | 1353 |", "| airfoil | 1354 |")) == page
+    lines = read_results(script["RESULTS"])
+    assert {line["source"] for line in lines} == {f"UCI10/{line['problem']}" for line in lines}  # no machine's folder
 
 
 def test_the_page_works_in_its_order(call, tmp_path):

@@ -92,7 +92,7 @@ def test_markdown_has_ranks_differences_and_failures():
     assert "| p3 | 1 | C | out of <memory> \\| twice |" in text
     assert "- not significantly different: A, B, C" in text
     assert "18 fits of 3 problems and 2 folds, 1 failed; budget 5 s per fit, seed 0" in text
-    assert "Verdicts of A: converged (6).\n\nVerdicts of B: converged (6).\n\nVerdicts of C: converged (5)." in text
+    assert "## Verdicts\n\nA: converged (6).\n\nB: converged (6).\n\nC: converged (5).\n\n## Diff" in text
 
 
 def test_markdown_has_the_scores_by_problem_and_method():
