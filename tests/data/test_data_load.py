@@ -217,7 +217,7 @@ def test_bad_targets(tmp_path):
     path = str(write(tmp_path, "width,height,price\n1,2,3\n4,5,6.5\n"))
     assert "no column named prize; did you mean price?" in message_of(load, path, target=["prize"])
     assert "did you mean price?" in message_of(load, path, target=["PRICE"])
-    assert "there are width, height, price" in message_of(load, path, target=["qqq"])
+    assert "use one of width, height, price" in message_of(load, path, target=["qqq"])
     assert "named twice" in message_of(load, path, target=["price", "price"])
     # All columns as targets are a density's: there are no inputs.
     assert load(path, target=["price", "width", "height"]).task == "density"

@@ -99,11 +99,6 @@ NOT_TYPED: dict[tuple[str, str], str] = {
         "python benchmarks/own_data.py FOLDER --bde PYTHON      # NAME.csv anywhere below, the target last; the Python of an environment with bde",
     ): _MINUTES,
     ("docs/zoo.md", "python benchmarks/own_data.py FOLDER --bde PYTHON --budget 3s"): _MINUTES,
-    (
-        "docs/zoo.md",
-        "bnnzoo bench run --problems UCI10 --methods default,gp --folds 0 --budget 2m -o bench120",
-    ): _MINUTES,
-    ("docs/zoo.md", "bnnzoo bench table bench120 --metric nll"): _MINUTES,
     ("docs/zoo.md", "python benchmarks/low_rank.py UCI10 energy airfoil housing"): _MINUTES,
     (
         "docs/zoo.md",

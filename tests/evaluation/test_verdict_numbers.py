@@ -372,7 +372,7 @@ def test_weights_are_judged_by_their_tail():
     assert (heavy.kind, heavy.limit) == ("weights", 0.7)
     assert heavy.value == pytest.approx(1.2, abs=0.3)
     shares = np.exp(1.2 * exponential)
-    assert f"draws is only {shares.sum() ** 2 / (shares**2).sum():.1f} of 4000: use more" in heavy.advice
+    assert f"weights is only {shares.sum() ** 2 / (shares**2).sum():.1f} for 4000 draws: use more" in heavy.advice
     (large,) = weight_tail.of_weights(1.2 * exponential - 400)
     assert large.advice == heavy.advice
     (some,) = weight_tail.of_weights(np.r_[1.2 * exponential, -np.inf])

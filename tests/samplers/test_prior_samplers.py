@@ -115,12 +115,12 @@ def test_the_finding_of_weights(weighted):
     assert finding.kind == "weights"
     assert finding.value > finding.limit
     assert sentence(finding).startswith("Pareto k of the weights ")
-    assert "of 500" in finding.advice
+    assert "for 500 draws" in finding.advice
     (none,) = weight_tail.of_weights(np.full(100, -np.inf, np.float32))
-    assert "only 0.0 of 100" in none.advice
+    assert "only 0.0 for 100 draws" in none.advice
     (wide,) = weight_tail.of_weights(np.linspace(-1e6, 0, 1000))
     assert wide.value == np.inf
-    assert "only 1.0 of 1000" in wide.advice
+    assert "only 1.0 for 1000 draws" in wide.advice
 
 
 def test_the_shape_of_the_tail():
