@@ -76,8 +76,8 @@ def sbc(names: Sequence[str], uniform: Float[np.ndarray, "replicate quantity"]) 
     """Draw the histogram of the ranks of the true values, divided by the frequency of a uniform distribution.
 
     There is one panel per quantity. See Talts et al. 2018. If the draws are calibrated, the value of each bin is in the
-    grey band with probability 99 %. A bowl means that the draws are too narrow. A hump means that they are too wide. A slope means
-    that they are too low or too high.
+    grey band with probability 99 %. A bowl means that the draws are too narrow. A hump means that they are too wide. A
+    slope means that they are too low or too high.
     """
     replicates = len(uniform)
     bins = int(np.clip(replicates // 12, 4, 20))

@@ -400,7 +400,7 @@ def test_weights_are_judged_by_their_tail():
         result = weight_tail.pareto_k(np.r_[np.full(79, -1.0), np.linspace(0, span, 21)])
         assert np.isfinite(result) == finite
     (none,) = weight_tail.of_weights(np.full(100, -np.inf))
-    assert "only 0.0 of 100" in none.advice
+    assert "only 0.0 for 100 draws" in none.advice
 
 
 def test_statistics_of_steps_are_averaged_or_tested():

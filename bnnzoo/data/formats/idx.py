@@ -141,5 +141,7 @@ def _read_idx(folder: Path, stem: str, kind: str, num_dims_allowed: tuple[int, .
         raise UsageError(f"{path}: unreadable or damaged ({error}); {damaged}") from error
     if len(content) != expected:
         problem = "ends early" if len(content) < expected else "is too long"
-        raise UsageError(f"{path}: {problem}: its header gives the shape {list(shape)}, so {expected} bytes must follow; {damaged}")
+        raise UsageError(
+            f"{path}: {problem}: its header gives the shape {list(shape)}, so {expected} bytes must follow; {damaged}"
+        )
     return np.frombuffer(content, dtype=np.uint8).reshape(shape)

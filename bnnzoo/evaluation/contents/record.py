@@ -279,9 +279,7 @@ class Record:
             UsageError: if the file has no training rows.
         """
         if not len(self.array("constant_data", "x")):
-            raise UsageError(
-                f"{operation} needs the training rows, but the file of this run does not contain them"
-            )
+            raise UsageError(f"{operation} needs the training rows, but the file of this run does not contain them")
 
     def training_rows(self, max_rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return inputs and targets of the training rows; with `max_rows`, of at most so many evenly spaced rows."""

@@ -206,7 +206,8 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
     if problems:
         meaning = (
             f"{description}; the error cannot be estimated from the weights of the {values.size} draws "
-            f"({'; '.join(problems)}): do not trust this number; sample with importance, [[sampler.proposal=laplace]] and more [[draws]]"
+            f"({'; '.join(problems)}): do not trust this number; sample with importance, "
+            "[[sampler.proposal=laplace]] and more [[draws]]"
         )
         return Evidence(gaussian, math.nan, "Laplace", spell_settings(meaning, spelling()), trusted=False)
     meaning = (

@@ -57,8 +57,8 @@ def stepping_stones(powers: Float[np.ndarray, " run"], values: Sequence[Float[np
 
     Let L be the likelihood and Z(b) the integral of L^b times the prior. For neighbouring powers b < c, the ratio
     Z(c) / Z(b) is the mean of L^(c - b) over the draws with the power b. There is no error due to the finite number of
-    powers. The variance of the estimate is finite even if the variance of log L is infinite, for example under the prior
-    of a sampled noise scale.
+    powers. The variance of the estimate is finite even if the variance of log L is infinite, for example under the
+    prior of a sampled noise scale.
 
     Args:
         powers: ascending powers.

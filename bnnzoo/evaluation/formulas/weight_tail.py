@@ -43,8 +43,8 @@ def of_weights(log_weights: Float[np.ndarray, "*draws"]) -> tuple[Finding, ...]:
     relative_weights = np.exp(log_weights - log_weights.max()) if np.isfinite(log_weights).any() else np.zeros(1)
     effective_draws = relative_weights.sum() ** 2 / max((relative_weights**2).sum(), np.finfo(float).tiny)
     advice = (
-        f"the effective sample size of the weights is only {effective_draws:.1f} for {size} draws: use more {setting('draws')}, "
-        "or the sampler nuts"
+        f"the effective sample size of the weights is only {effective_draws:.1f} for {size} draws: use more "
+        f"{setting('draws')}, or the sampler nuts"
     )
     return (Finding("validity", "weights", "Pareto k of the weights", k, k_limit, advice),)
 

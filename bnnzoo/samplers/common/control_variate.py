@@ -118,8 +118,8 @@ def next_anchor(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array
     """Return a new anchor for a chain whose position is `theta`.
 
     If the old anchor has no Hessian (first order), the new anchor is at `theta`. If it has a Hessian (second order), a
-    Newton step from `theta` is tried. If the log posterior density is larger at the end of this step than at `theta`, the new anchor is there. Otherwise it
-    is at `theta`.
+    Newton step from `theta` is tried. If the log posterior density is larger at the end of this step than at `theta`,
+    the new anchor is there. Otherwise it is at `theta`.
     """
     if anchor.hessian is None:
         return make_anchor(posterior, theta, second=False)

@@ -47,8 +47,8 @@ _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 2048
 _WANTED_TRAJECTORIES = 750
 """Number of trajectories, in warm-up and sampling together, for which the length of a trajectory is chosen.
 
-The real number is larger, because `_OVERHEAD` is cautious and lengths are rounded down. Few long trajectories are better
-than many short ones: the trajectories of a slow chain are the steps of a random walk, whose effective draws are
+The real number is larger, because `_OVERHEAD` is cautious and lengths are rounded down. Few long trajectories are
+better than many short ones: the trajectories of a slow chain are the steps of a random walk, whose effective draws are
 proportional to the total length times the length of a trajectory."""
 _WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 4000, 1000
 """Target number of draws, largest number of draws, and largest thinning. Smaller thinnings are powers of two."""
