@@ -343,7 +343,7 @@ def test_functions_that_need_rows_say_that_rows_stay_at_the_parties(tmp_path):
     ]
     for ask in requests:
         with pytest.raises(
-            bnnzoo.UsageError, match="needs the training rows, but the training rows of this run stayed"
+            bnnzoo.UsageError, match="needs the training rows, but the file of this run does not contain them"
         ):
             ask()
     page = run.report(tmp_path / "report.html").read_text(encoding="utf-8")
