@@ -173,6 +173,14 @@ def verify(
             show_default=False,
         ),
     ] = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--methods",
+            help="comma-separated methods whose fits are repeated; default: all, whose packages must be installed",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[
         int | None,
         typer.Option("--seed", min=0, help="seed of the random choice of fits; default: a new choice each time"),
@@ -187,7 +195,7 @@ def verify(
     Examples:
       bnnzoo bench verify bench
       bnnzoo bench verify bench --rows 10 --tolerance 0.01
-      bnnzoo bench verify bench --problems uci
+      bnnzoo bench verify bench --problems uci --methods default,gp
     """
     del debug
     from bnnzoo_bench.problems import find_problems
@@ -198,7 +206,8 @@ def verify(
         typer.echo(f"bnnzoo: {text}", err=True)
 
     places = find_problems(problems) if problems else ()
-    checks = verify_fits(read_results(folder), rows, tolerance, seed, None if quiet else report, places)
+    names = [name.strip() for text in methods or () for name in text.split(",") if name.strip()]
+    checks = verify_fits(read_results(folder), rows, tolerance, seed, None if quiet else report, places, names)
     if json:
         print_json([check._asdict() for check in checks])
     else:

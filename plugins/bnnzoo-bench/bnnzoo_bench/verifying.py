@@ -60,6 +60,7 @@ def verify_fits(
     seed: int | None = None,
     report: Callable[[str], None] | None = None,
     problems: Sequence[Problem] = (),
+    methods: Sequence[str] = (),
 ) -> list[Check]:
     """Repeat randomly chosen fits and compare all their metrics.
 
@@ -73,14 +74,23 @@ def verify_fits(
         seed: the seed of the random choice.
         report: a function that shows progress.
         problems: the problems to read; if there are none, those at the paths in the results.
+        methods: names of the methods whose fits are repeated; if there are none, all methods.
 
     Raises:
         UsageError: if no fit succeeded, or the data are missing or have changed.
     """
     by_name = {problem.name: problem for problem in problems}
-    done = [line for line in lines if line["status"] == "done" and (line["problem"] in by_name or not by_name)]
+    done = [
+        line
+        for line in lines
+        if line["status"] == "done"
+        and (line["problem"] in by_name or not by_name)
+        and (line["method"] in methods or not methods)
+    ]
     if not done:
-        raise UsageError("no fit of these problems succeeded, so there is nothing to verify; see bnnzoo bench table")
+        raise UsageError(
+            "no fit of these problems and methods succeeded, so there is nothing to verify; see bnnzoo bench table"
+        )
     chosen = np.random.default_rng(seed).choice(len(done), min(count, len(done)), replace=False)
     jobs = [(done[index], *_parts(done[index], by_name)) for index in chosen]
     check_methods(method for _, _, method in jobs if method.kind == "peer")

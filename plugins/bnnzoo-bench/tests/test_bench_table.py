@@ -215,9 +215,12 @@ def test_verify_finds_data_that_were_moved(call, tmp_path, capsys):
         "bnnzoo: before/t.csv: no such file; name the place of the data with --problems\n"
     )
     assert call("verify", "out", "--problems", "after", "-q") == 0
+    assert call("verify", "out", "--problems", "after", "--methods", "mean, linear", "-q") == 0
+    assert call("verify", "out", "--problems", "after", "--methods", "mean") == 2
+    assert "no fit of these problems and methods succeeded" in capsys.readouterr().err
     make_table(tmp_path / "other.csv")
     assert call("verify", "out", "--problems", "other.csv") == 2
-    assert "no fit of these problems succeeded" in capsys.readouterr().err
+    assert "no fit of these problems and methods succeeded" in capsys.readouterr().err
 
 
 def test_allowed_differences():
