@@ -1,11 +1,10 @@
-"""Write the tables of docs/uci10.md from the stored results of `bnnzoo bench run`.
+"""Write the tables of docs/uci10.md and its sortable page from the stored results of `bnnzoo bench run`.
 
     bnnzoo bench run --problems UCI10 --methods default,gp,catboost,ngboost --folds 0 --budget 2m -o docs/results/uci10
     python benchmarks/uci10.py
 
 UCI10 holds folders NAME/data.csv.gz (target last) and NAME/test_mask.csv.gz (column k marks the test rows of split k).
-The first command adds missing fits to the results. The second command only reads the results, and takes a second. The
-sortable page is `bnnzoo bench table docs/results/uci10 -o table.html`.
+The first command adds missing fits to the results. The second command only reads the results, and takes a second.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import re
 from pathlib import Path
 
 from bnnzoo_bench import read_results
-from bnnzoo_bench.page import to_markdown
+from bnnzoo_bench.page import to_html, to_markdown, write
 from bnnzoo_bench.tables import Heading, Part, sections
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -49,8 +48,14 @@ def with_tables(page: str) -> str:
     return _BLOCK.sub(lambda block: f"{block[1]}\n{tables()}\n\n{block[2]}", page)
 
 
+def sortable_page() -> str:
+    """Return the HTML of `bnnzoo bench table --metric nll`."""
+    return to_html(sections(read_results(RESULTS), "nll"))
+
+
 def main() -> None:
-    """Replace the tables of the page."""
+    """Replace the tables of the page and the sortable page."""
+    write(RESULTS / "table.html", sortable_page())
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 

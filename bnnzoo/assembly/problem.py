@@ -250,7 +250,7 @@ class Problem:
             UsageError: if the posterior was made in Python.
         """
         if self.description is None:
-            raise UsageError("the posterior was made in Python, so it has no registered model; use a run of a model")
+            raise UsageError("the posterior was made in Python, so it has no model; use bnnzoo sample MODEL SAMPLER")
         return self.description
 
     @property

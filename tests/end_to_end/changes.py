@@ -36,7 +36,7 @@ _MNIST = "needs the files of MNIST"
 NOT_TYPED: dict[tuple[str, str], str] = {
     (
         "README.md",
-        "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/bnnzoo sample mdn penalty -o run.nc      # sample the example data of the model mdn   ",
+        "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/bnnzoo sample mdn penalty -o run.nc      # sample the example data of the model mdn",
     ): "installs from the network",
     (
         "README.md",

@@ -120,7 +120,7 @@ def _ranks(lines: Sequence[Line], ranking: Ranking) -> Table:
     header = ["method", "mean rank", *_TITLES.values(), "fit (s)", "predict (s)", "failed"]
     shared, rows = shared_lines(lines) or lines, []
     for method, rank in zip(ranking.methods, ranking.mean_ranks, strict=True):
-        done = [line for line in shared if line["method"] == method and line["status"] == "done"]
+        done = [line for line in shared if line["method"] == method and _is_done(line)]
         failed = sum(line["method"] == method and line["status"] == "failed" for line in lines)
         means = [_mean_over_problems(done, lambda line, name=name: line["metrics"][name]) for name in METRICS]
         seconds = [_mean_over_problems(done, lambda line, n=n: line[f"seconds_{n}"]) for n in ("fit", "predict")]
@@ -160,10 +160,10 @@ def _differences(lines: Sequence[Line], methods: list[str], reference: str, metr
         return []
     rows, columns = [], {method: [] for method in others}
     for problem in distinct(line["problem"] for line in lines):
-        found = [paired_difference(lines, problem, method, reference, metric) for method in others]
-        for method, difference in zip(others, found, strict=True):
+        differences = [paired_difference(lines, problem, method, reference, metric) for method in others]
+        for method, difference in zip(others, differences, strict=True):
             columns[method] += [difference.mean] if difference else []
-        rows.append([text_cell(problem), *map(_difference, found)])
+        rows.append([text_cell(problem), *map(_difference, differences)])
     if len(rows) > 1:
         rows.append([text_cell("all problems"), *(_difference(mean_difference(columns[method])) for method in others)])
     text = (
@@ -282,7 +282,7 @@ def failures(lines: Sequence[Line]) -> list[Part]:
 
 def provenance(lines: Sequence[Line]) -> list[Part]:
     """Return a sentence about the machine and the dates, and the table of the versions."""
-    done = [line for line in lines if line["status"] == "done"]
+    done = [line for line in lines if _is_done(line)]
     machines = distinct(f"{line['hardware']['cpu']}, {line['hardware']['cores']} cores" for line in done)
     devices = distinct(line["hardware"]["device"] for line in done)
     versions: dict[str, list[str]] = {}

@@ -91,8 +91,8 @@ def verify_fits(
         raise UsageError(
             "no fit of these problems and methods succeeded, so there is nothing to verify; see bnnzoo bench table"
         )
-    chosen = np.random.default_rng(seed).choice(len(done), min(count, len(done)), replace=False)
-    jobs = [(done[index], *_parts(done[index], by_name)) for index in chosen]
+    indices = np.random.default_rng(seed).choice(len(done), min(count, len(done)), replace=False)
+    jobs = [(done[index], *_parts(done[index], by_name)) for index in indices]
     check_methods(method for _, _, method in jobs if method.kind == "peer")
     checks: list[Check] = []
     for number, (line, problem, method) in enumerate(jobs, 1):

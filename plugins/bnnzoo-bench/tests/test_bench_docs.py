@@ -21,6 +21,7 @@ def test_the_tables_of_uci10_are_those_of_the_stored_results():
     assert "| airfoil | 1353 |" in page
     assert script["with_tables"](page) == page
     assert script["with_tables"](page.replace("| airfoil | 1353 |", "| airfoil | 1354 |")) == page
+    assert script["sortable_page"]() == (script["RESULTS"] / "table.html").read_text(encoding="utf-8")
     lines = read_results(script["RESULTS"])
     assert {line["source"] for line in lines} == {f"UCI10/{line['problem']}" for line in lines}  # no machine's folder
 
