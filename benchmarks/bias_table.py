@@ -142,7 +142,7 @@ def heavy_tails(chains: int) -> None:
                 step_size=SD * (used / N) ** 0.5, preconditioner="identity", batch_size=used, num_batches=1
             )
             end, stats = ends(posterior, sampler, chains, steps=int(STEPS * N / used))
-            guard = "ok" if not sampler.findings(posterior, stats) else "refused"
+            guard = "ok" if not sampler.findings(posterior, stats) else "rejected"
             print(
                 f"| {name} | {used} | {stats['sigma2']:.2f} | {end.var():.3f} | {end.mean():+.3f} | {guard} |",
                 flush=True,

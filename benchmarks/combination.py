@@ -5,8 +5,8 @@
 Chains are first-order autoregressions of normal variables, correlated by a random matrix. The column "alarms" counts
 tests beyond their limit on chains that have mixed; the level is 0.001. The columns "found" give the fraction of
 detected differences. There, the combination that varies least has the stated ratio of the variance between chains to
-the variance within chains. "R-hat of one" is the fraction of these runs in which the largest R-hat of the quantities
-themselves is above 1.01.
+the variance within chains. "one R-hat > 1.01" is the fraction of these runs in which the largest R-hat of the
+quantities themselves is above 1.01.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[5, 50, 150])
     args = parser.parse_args()
     print(
-        "| chains | effective draws of each | quantities | alarms | found, ratio 1 | found, ratio 0.1 | R-hat of one |"
+        "| chains | effective draws of each | quantities | alarms | found, ratio 1 | found, ratio 0.1 "
+        "| one R-hat > 1.01 |"
     )
     print("|---|---|---|---|---|---|---|")
     for count, effective in SETTINGS:

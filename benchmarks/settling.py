@@ -36,8 +36,8 @@ def main() -> None:
     args = parser.parse_args()
     print(f"level {LEVEL}, {args.repeats} runs a cell\n")
     print(
-        "| chains | effective draws of each | quantities | stationary: drift found | modes: drift found "
-        "| drift of all, 1 sd: found | drift of one, 2 sd: found | effective draws measured |"
+        "| chains | effective draws of each | quantities | stationary: drift detected | modes: drift detected "
+        "| drift of all chains, 1 sd: detected | drift of one chain, 2 sd: detected | effective draws measured |"
     )
     print("|---|---|---|---|---|---|---|---|")
     for count, effective in SETTINGS:

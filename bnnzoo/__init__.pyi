@@ -1,4 +1,4 @@
-"""The public names, each once: type checkers read them here, and bnnzoo imports each from here on first use."""
+"""The public names, each once. Type checkers read this file, and bnnzoo reads from it which module has a name."""
 
 from bnnzoo.api.compare import compare as compare
 from bnnzoo.api.concat import concat as concat

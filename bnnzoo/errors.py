@@ -1,4 +1,4 @@
-"""Errors for users. Each message is one line with the problem, the place and the remedy."""
+"""Errors for users. Each line of a message states one problem, with its place and its remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from bnnzoo.finding import spell_settings, spelling
 
 
 class BnnzooError(Exception):
-    """A failure during a run. The command line prints it as `bnnzoo: MESSAGE` and exits with `exit_code`.
+    """The base class of all errors for users, and the class of failures during a run.
+
+    The command line prints each line of the message as `bnnzoo: LINE` and exits with `exit_code`.
 
     A setting in the message is written as a placeholder, such as `[[warmup=500]]` (see `bnnzoo.finding.setting`). The
     user sees `--warmup 500` on the command line and `warmup=500` in Python.
@@ -25,7 +27,7 @@ class UsageError(BnnzooError, ValueError):
 
 
 class NotFoundError(UsageError, LookupError):
-    """An unknown name; the message lists similar names."""
+    """An unknown or ambiguous name. The message lists names that exist, or the package that offers the name."""
 
 
 class DamagedError(UsageError):

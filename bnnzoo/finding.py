@@ -36,8 +36,8 @@ def setting(field: str, value: object = None) -> str:
     Args:
         field: name of the setting: a key of a recipe (`warmup`, or `sampler.step_size` for a field of the sampler), or
             an argument of a function.
-        value: the advised value. It is True for an option that takes no value. Omit it if the text advises no value,
-            but only a direction, such as "a smaller step size".
+        value: the advised value. For an option that takes no value, True gives `--option` and False gives
+            `--no-option`. Omit the value if the text advises only a direction, such as "a smaller step size".
     """
     return f"[[{field}]]" if value is None else f"[[{field}={_escaped(str(value))}]]"
 

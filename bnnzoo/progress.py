@@ -1,4 +1,4 @@
-"""Progress reports of a run to an observer."""
+"""Progress reports of a run, an evaluation or a check to an observer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 
 class Progress(NamedTuple):
-    """One report of a run, sent after each chunk of draws and at the start and the end of each phase.
+    """One report on progress. A run sends one after each chunk of steps, and at the start of each other phase.
 
     Attributes:
-        phase: "start", "compile", "warm-up", "sampling", "judging" (the convergence test), "writing", "evaluating", or
-            "note" for a message.
-        done: the number of finished steps or draws per chain.
-        total: the number of all steps or draws per chain; 0 if unknown.
+        phase: the phase of a run: "start", "compile", "warm-up", "sampling", "judging" (the convergence test) or
+            "writing". An evaluation has the phase "evaluating", and a check has the phase "calibration" or the name of
+            its target. "note" and "said" (from a job of a fleet) are messages.
+        done: the number of finished units: steps or draws per chain, or rows of an evaluation.
+        total: the number of all units; 0 if unknown.
         acceptance: the mean acceptance rate (of the latest chunk, in a run); NaN if it is not known.
         note: the text of a message, or a description of the current work.
     """

@@ -36,7 +36,10 @@ def observer(*, quiet: bool) -> Iterator[Observer | None]:
 
 @contextmanager
 def observer_in_python(*, progress: bool) -> Iterator[Observer | None]:
-    """Yield the observer of a run in Python: a line below a notebook cell, a bar on a terminal, None elsewhere."""
+    """Yield the observer of a run in Python: a line below a notebook cell, a bar on a terminal, None elsewhere.
+
+    If `progress` is false, yield None.
+    """
     if progress and in_notebook():
         line = NotebookLine()
         with shown_by(line):
@@ -55,7 +58,7 @@ def in_notebook() -> bool:
 
 
 class NotebookLine:
-    """One progress line below the cell, redrawn at most twice per second."""
+    """One progress line below the cell, redrawn at most twice per second and at the end of each phase."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         from IPython.display import display  # pyright: ignore[reportMissingImports] (there in a kernel)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bnnzoo.data import Dataset
 
 MAX_FULL_BATCH_ROWS = 20_000
-"""Largest number of training rows for a recipe whose sampler uses all rows in each step.
+"""Largest number of rows, test rows included, for a recipe whose sampler uses all rows in each step.
 
 A step of the integrator evaluates every row twice. With more rows, the chains would make too few steps in two minutes.
 """

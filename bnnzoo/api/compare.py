@@ -22,6 +22,7 @@ from bnnzoo.evaluation.formulas.metrics import Estimate, flat
 from bnnzoo.evaluation.predictions import loo, prediction_table
 from bnnzoo.evaluation.scores import evaluate
 from bnnzoo.files.html import rows_table
+from bnnzoo.store.schema import ROW_SOURCE
 
 _LOWER_IS_BETTER = ("nll_rounded", "nll", "rmse", "rmse_standardised", "crps", "crps_standardised", "brier")
 METRICS = (*_LOWER_IS_BETTER[:-1], "coverage_90", "accuracy", "brier", "ece")
@@ -62,7 +63,8 @@ class Difference(NamedTuple):
     def error(self) -> float:
         """Standard error of the difference. It combines the error over rows and the Monte Carlo error."""
         mcse = self.estimate.mcse or 0.0
-        return math.hypot(self.estimate.se or math.nan, 0.0 if math.isnan(mcse) else mcse)
+        se = math.nan if self.estimate.se is None else self.estimate.se
+        return math.hypot(se, 0.0 if math.isnan(mcse) else mcse)
 
     @property
     def least(self) -> float:
@@ -112,10 +114,10 @@ class Comparison(NamedTuple):
 def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | None = None) -> Comparison:
     """Compare runs on their test rows.
 
-    If every run has an evidence estimate, evidence and leave-one-out scores are compared too. The standard error of a
-    difference is computed from the differences of the two scores of each row. If the same rows are difficult for both
-    runs, this error is much smaller than the standard error of either metric. `mcse` is the Monte Carlo error of the
-    difference. Two runs of one recipe with different seeds differ by about this much.
+    If every run has an evidence estimate, and none is only a lower bound, evidence and leave-one-out scores are
+    compared too. The standard error of a difference is computed from the differences of the two scores of each row. If
+    the same rows are difficult for both runs, this error is much smaller than the standard error of either metric.
+    `mcse` is the Monte Carlo error of the difference. Two runs of one recipe with different seeds differ by about this.
 
     Args:
         runs: runs or their files.
@@ -124,21 +126,24 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
             docs/evaluation.md for a stored reference. Metrics are then those of the reference's test rows.
 
     Raises:
-        UsageError: if there are fewer than two runs, or if the runs have different training or test rows. With a stored
-            reference, if a run has another posterior than the reference.
+        UsageError: if there are fewer than two runs, reference included; or if runs lack training rows, or differ in
+            training or test rows. With a stored reference, if a run has another posterior than the reference.
         NotFoundError: if the reference is neither a file nor a registered name.
     """
     opened_runs = [entrances.opened(run) for run in runs]
     stored = find_reference(reference)
     if stored is not None:
+        if not opened_runs:
+            raise UsageError("compare: expected one or more runs besides the [[reference]] (got none)")
         return _compare_with_stored(opened_runs, stored)
     all_runs = [*opened_runs, *([] if reference is None else [entrances.opened(reference)])]
     if len(all_runs) < 2:
-        raise UsageError("compare: expected two or more runs, or one run and a [[reference]] (got one run)")
+        raise UsageError(f"compare: expected two or more runs, or one run and a [[reference]] (got {len(all_runs)})")
     names = _names(all_runs)
     tests = [run.test_rows() for run in all_runs]
     for name, run in zip(names, all_runs, strict=True):
-        run.predictor.record.require_training_rows(f"{name}: compare")
+        if ROW_SOURCE not in run.attributes:
+            run.predictor.record.require_training_rows(f"{name}: compare")
     for name, run, rows in zip(names[1:], all_runs[1:], tests[1:], strict=True):
         if run.attributes["data_sha256"] != all_runs[0].attributes["data_sha256"]:
             raise UsageError(
@@ -190,9 +195,7 @@ def _comparison(
         run_attributes = {key: run.attributes[key] for key in ("model", "sampler", "exactness")}
         compared.append(Compared(name, run_attributes, estimates, numbers | _cost(run), run.predictor.record.doubt))
     pairs = itertools.combinations(compared, 2)
-    return Comparison(
-        compared, [run_evidence for first, second in pairs for run_evidence in _differences(first, second)]
-    )
+    return Comparison(compared, [difference for first, second in pairs for difference in _differences(first, second)])
 
 
 def _comparable_metrics(scores: Sequence[dict[str, Estimate]]) -> list[dict[str, Estimate]]:
@@ -247,11 +250,8 @@ def _differences(first: Compared, second: Compared) -> list[Difference]:
         second_estimate = second.estimates[metric]
         assert first_estimate.influence is not None
         assert second_estimate.influence is not None
-        mcse = (
-            None
-            if first_estimate.mcse is None or second_estimate.mcse is None
-            else math.hypot(first_estimate.mcse, second_estimate.mcse)
-        )
+        mcses = [estimate.mcse for estimate in (first_estimate, second_estimate) if estimate.mcse is not None]
+        mcse = math.hypot(*mcses) if len(mcses) == 2 else None
         estimate = Estimate(
             first_estimate.value - second_estimate.value, first_estimate.influence - second_estimate.influence, mcse
         )
@@ -264,7 +264,7 @@ def _sentence(first: str, second: str, differences: Sequence[Difference]) -> str
 
     The first metric with a significant difference decides which run is better.
     """
-    is_lower_better: dict[str, bool] = {}
+    favours_first_by_metric: dict[str, bool] = {}
     texts: dict[str, str] = {}
     unknown: list[str] = []
     for difference in (difference for difference in differences if difference.metric in _BETTER):
@@ -272,7 +272,7 @@ def _sentence(first: str, second: str, differences: Sequence[Difference]) -> str
         if math.isnan(value):
             unknown.append(difference.metric)
         elif math.isinf(value) or abs(value) > difference.least:
-            is_lower_better[difference.metric] = (value < 0) == (_BETTER[difference.metric] == "lower")
+            favours_first_by_metric[difference.metric] = (value < 0) == (_BETTER[difference.metric] == "lower")
             texts[difference.metric] = (
                 "(the other value is infinite)"
                 if math.isinf(value)
@@ -281,22 +281,22 @@ def _sentence(first: str, second: str, differences: Sequence[Difference]) -> str
     unclear = [
         difference.metric
         for difference in differences
-        if difference.metric in _BETTER and difference.metric not in {*is_lower_better, *unknown}
+        if difference.metric in _BETTER and difference.metric not in {*favours_first_by_metric, *unknown}
     ]
-    if not is_lower_better and unknown:
+    if not favours_first_by_metric and unknown:
         return f"{first} and {second}: cannot compare {', '.join(unknown)}, because a value is not finite"
-    if not is_lower_better:
+    if not favours_first_by_metric:
         return (
             f"{first} and {second}: no difference in {', '.join(unclear)} beyond {_SIGNIFICANT_ERRORS:g} standard "
             "errors"
         )
-    first_is_better = next(iter(is_lower_better.values()))
+    first_is_better = next(iter(favours_first_by_metric.values()))
     better, worse = (first, second) if first_is_better else (second, first)
     opposite = {"lower": "higher", "higher": "lower"}
     sentences = [
-        f"{'' if is_first == first_is_better else 'but '}{name} "
-        f"{_BETTER[name] if is_first == first_is_better else opposite[_BETTER[name]]} {texts[name]}"
-        for name, is_first in is_lower_better.items()
+        f"{'' if favours_first == first_is_better else 'but '}{name} "
+        f"{_BETTER[name] if favours_first == first_is_better else opposite[_BETTER[name]]} {texts[name]}"
+        for name, favours_first in favours_first_by_metric.items()
     ]
     unclear_sentence = [f"no clear difference in {', '.join(unclear)}"] if unclear else []
     return f"{better} is better than {worse}: {'; '.join([*sentences, *unclear_sentence])}"

@@ -50,8 +50,9 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
         runs: runs or their files.
 
     Raises:
-        UsageError: if there are fewer than two runs, if a run is not finished, if two runs have the same seed, or if
-            the runs differ in the recipe, the rows, the variables, or the fixed (trained, not sampled) parameters.
+        UsageError: if there are fewer than two runs, if a run is not finished or has a posterior made in Python, if two
+            runs have the same seed, or if the runs differ in the recipe, the rows, the scaling, the moments of the
+            prior, the variables, or the fixed (trained, not sampled) parameters.
         DamagedError: if a file is damaged; the message names it.
     """
     opened_runs = [entrances.opened(run) for run in runs]
@@ -59,7 +60,7 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
         raise UsageError(f"expected two or more runs to join (got {len(opened_runs)})")
     _check(opened_runs)
     trees = [run.posterior for run in opened_runs]
-    # The last state of the chains belongs to one run.
+    # The last state of the chains is left out, because draws can only be added to a single run.
     names = {name for tree in trees for name in tree.children if name != schema.FINAL_STATE}
     for name in names - set(schema.DIMS):
         for run in opened_runs[1:]:
@@ -114,18 +115,26 @@ def _check(runs: Sequence[Run]) -> None:
                 f"{run.path}: its recipe differs from the recipe of {first.path} in {', '.join(different_keys)}{remedy}"
             )
         if any(run.attributes.get(name) != first.attributes.get(name) for name in _ROW_ATTRIBUTES):
-            raise UsageError(f"{run.path}: its training rows differ from those of {first.path}")
-        # A posterior defined in Python has no constant_data.
+            raise UsageError(
+                f"{run.path}: its training rows differ from those of {first.path}; join only runs with the same "
+                "[[data]] and [[split_seed]]"
+            )
         constant, first_constant = (each.predictor.record.group(schema.CONSTANT_DATA) for each in (run, first))
         if not _equal(_select(constant, _SCALES), _select(first_constant, _SCALES)):
-            raise UsageError(f"{run.path}: its means and sds for standardisation differ from those of {first.path}")
+            raise UsageError(
+                f"{run.path}: its means and sds for standardisation differ from those of {first.path}; join only runs "
+                "with the same training rows"
+            )
         if not _equal(schema.fixed_leaves(constant), schema.fixed_leaves(first_constant)):
             raise UsageError(
-                f"{run.path}: its fixed parameters (trained, not sampled) differ from those of {first.path}"
+                f"{run.path}: its fixed parameters (trained, not sampled) differ from those of {first.path}; sample "
+                "one run with more [[chains]] instead"
             )
         moments, first_moments = (schema.prior_moments(each) for each in (constant, first_constant))
         if not all(map(_equal, moments, first_moments)):
-            raise UsageError(f"{run.path}: its prior ([[prior_from]]) differs from that of {first.path}")
+            raise UsageError(
+                f"{run.path}: its prior differs from that of {first.path}; use the same [[prior_from]] in all runs"
+            )
         if not _equal(_select(constant, _ROWS), _select(first_constant, _ROWS)):
             raise UsageError(
                 f"{run.path}: its test rows and the rows of [[keep_at]] must be those of {first.path}; join only runs "
@@ -152,7 +161,7 @@ def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
     recipe = recipe_from(str(attributes["recipe"]))
     recipe = dataclasses.replace(recipe, seed=0, chains=1, draws=1, budget=None, until=None)
     if has_budget:
-        recipe = dataclasses.replace(recipe, warmup=1, thin=1, start_steps=MOST_STEPS)
+        recipe = dataclasses.replace(recipe, warmup=1, planned_warmup=None, thin=1, start_steps=MOST_STEPS)
         if "signature" in attributes:
             sampler = build(registry.load("samplers", recipe.sampler.name), recipe.sampler, "sampler")
             fields = part_from_object(recipe.sampler.name, sampler).fields
@@ -205,7 +214,9 @@ def _check_same_variables(group: str, run: Run, first: Run) -> None:
     arrays, first_arrays = (variable.predictor.record.group(group) for variable in (run, first))
     for name in arrays:
         if not variables[name].chains and not np.array_equal(arrays[name], first_arrays[name]):
-            raise UsageError(f"{run.path}: {group}/{ascii(name)[1:-1]} differs from that of {first.path}")
+            raise UsageError(
+                f"{run.path}: {group}/{ascii(name)[1:-1]} differs from that of {first.path}; restore the original file"
+            )
 
 
 class _VariableShape(NamedTuple):

@@ -9,10 +9,17 @@ from bnnzoo.errors import BnnzooWarning
 from bnnzoo.progress import Observer, Progress
 
 _FEW_ROWS = 10
+"""Number of training rows below which a note states that the prior dominates."""
 
 
 def report_notes(problem: Problem, observer: Observer | None, tell: Observer) -> None:
-    """Report how the rows were read. If there is no observer, warn if rows were left out."""
+    """Report how the rows were read, the units of the likelihood's fields, and whether there are few training rows.
+
+    Args:
+        problem: the problem of the run.
+        observer: the observer that the user sees. If it is None, a warning reports rows that were left out.
+        tell: the observer that is called with the notes.
+    """
     rows = problem.train
     if rows is None:
         return

@@ -47,9 +47,9 @@ from bnnzoo.sampling.initial import likelihood_choice
 from bnnzoo.sampling.job import Stop
 from bnnzoo.sampling.launch import launch
 
-_LENGTHS = {"chains", "warmup", "draws", "thin", "seed", "chain_method", "mesh", "keep_warmup", "precision"}
-_LENGTHS |= {"checkpoint_every", "start_steps", "start_held_out", "budget", "until"}
-"""The options that apply to a posterior made in Python."""
+_POSTERIOR_OPTIONS = {"chains", "warmup", "draws", "thin", "seed", "chain_method", "mesh", "keep_warmup", "precision"}
+_POSTERIOR_OPTIONS |= {"checkpoint_every", "start_steps", "start_held_out", "budget", "until"}
+"""The options that apply to a posterior made in Python, besides `init`."""
 
 
 def sample(
@@ -75,14 +75,14 @@ def sample(
         data: a pair `(x, y)` of arrays or data frames, a data frame, a `Dataset`, or any value that `--data` accepts.
             The default is the example data set of the model.
         out: the NetCDF file. The default is a temporary file, which is deleted when Python exits; `Run.save` copies it.
-        force: overwrite an existing file.
+        force: overwrite an existing file or an unfinished run.
         progress: show a progress bar in a notebook or on a terminal. Nothing is shown if the output goes to a pipe.
         observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
         log_to: a log of the run, such as `"jsonl:log.jsonl"`; an `AbstractObserver` of your own; or a list of these.
         share_programs: pad the data with rows of weight zero to a round number of rows, so that runs with similar
             numbers of rows share one compiled program. The posterior is the same, but the draws differ from the draws
-            without padding. It applies to samplers that use only the density of all rows (random-walk, mala, hmc,
-            nuts, mams, mclmc).
+            without padding. It applies if all parameters are sampled, by a sampler that uses only the density of all
+            rows (random-walk, mala, hmc, nuts, mams, mclmc).
         options: the keys of a recipe file, which are also the options of the command line: `chains`, `warmup`, `draws`,
             `thin`, `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ... `exposure` is the name of a column, or
             an array with one number per row.
@@ -99,6 +99,7 @@ def sample(
     Raises:
         UsageError: if an error can be detected before the run, for example in an option or in the data.
         InterruptedRunError: if the run was interrupted; the message shows how to continue it.
+        BnnzooError: if the chains cannot continue; the message states where the draws so far are.
     """
     with observer_in_python(progress=progress and observer is None) as default_observer, stop_on_interrupt() as stop:
         settings = {
@@ -172,7 +173,7 @@ def run_recipe(
     Args:
         recipe: the resolved recipe.
         out: the NetCDF file.
-        force: overwrite an existing file.
+        force: overwrite an existing file or an unfinished run.
         observer: a function that is called with a `Progress` after each chunk.
         log_to: see `sample`.
         started_by: the command or the Python call. It is shown if the user must start the run again.
@@ -180,12 +181,13 @@ def run_recipe(
         began: the start of the run, as a value of `time.perf_counter`. The default is the time of `clock.run_start`.
         stop: a function that is called between chunks of steps. If it returns a signal number, the run writes a
             checkpoint and ends.
-        dataset: data in memory, instead of the data of the recipe.
+        dataset: the loaded data. By default the data of the recipe are loaded.
         model: an unregistered model, instead of the model of the recipe.
 
     Raises:
-        UsageError: if the recipe or the data are invalid. The error is raised before anything is compiled or written.
+        UsageError: if the recipe or the data are invalid. In most cases nothing has then been compiled or written.
         InterruptedRunError: if `stop` returned a signal number.
+        BnnzooError: if the chains cannot continue; the message states where the draws so far are.
     """
     began = clock.run_start() if began is None else began
     log = select_observers(log_to)
@@ -217,7 +219,7 @@ def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
         model: your own network or posterior, if the run has one. The file contains the draws, but not your code.
 
     Raises:
-        UsageError: if there is no run at this path.
+        UsageError: if there is no run at this path, or if the file is damaged or was not written by bnnzoo.
     """
     own = model if isinstance(model, AbstractPosterior) else own_model(model)
     path = user_paths.checked_path(path)
@@ -258,10 +260,10 @@ def _run_by_hand(
     """Run `sample` for a posterior made in Python. The file contains the draws, but not the posterior."""
     if not isinstance(sampler, AbstractSampler):
         raise UsageError("sampler: a posterior made in Python needs a sampler object, such as bnnzoo.Penalty(...)")
-    if void := sorted(set(options) - _LENGTHS):
+    if unsupported := sorted(set(options) - _POSTERIOR_OPTIONS):
         raise UsageError(
-            f"{', '.join(void)}: not supported for a posterior made in Python, which has its own data, prior "
-            "and likelihood"
+            f"{', '.join(unsupported)}: not supported for a posterior made in Python, which has its own data, prior "
+            "and likelihood; remove these arguments"
         )
     began, log = clock.run_start(), select_observers(log_to)
     named = isinstance(init, str)
@@ -291,7 +293,7 @@ def own_model(model: eqx.Module | None) -> AbstractModel | None:
 
 @contextlib.contextmanager
 def jax_for(recipe: Recipe) -> Iterator[None]:
-    """Use the devices and the precision of the recipe in JAX."""
+    """Prepare JAX for the devices of the recipe, and use its precision inside the context."""
     jax_settings.prepare(host_devices(recipe))
     with jax_settings.arithmetic(recipe.precision):
         yield

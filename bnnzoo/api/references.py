@@ -29,7 +29,7 @@ class Reference(NamedTuple):
 
     Attributes:
         name: the registered name.
-        run: the stored run, which keeps predictions at the reference's inputs.
+        run: the stored run. Its file has predictions at the inputs at which runs are compared.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Reference(NamedTuple):
             return (halves,)
         rhat, ess = float(attributes["reference_rhat"]), float(attributes["reference_ess"])
         doubt = f"the reference {self.name} has not converged (R-hat {rhat:.3f}, ESS {ess:.0f})"
-        return (halves, f"{doubt}; read its distances with the distance of its halves")
+        return (halves, f"{doubt}; compare distances from it with the distances between its two halves")
 
     def distances(self, run: Run, name: str) -> ReferenceDistances:
         """Return the numbers that compare a run with this reference.
@@ -66,15 +66,16 @@ class Reference(NamedTuple):
     def _require_same_posterior(self, run: Run, name: str) -> None:
         stored, own = self.run.attributes, run.attributes
         if "signature" not in own:
-            raise UsageError(f"{name}: has no recipe, so it cannot be compared with the reference {self.name}")
+            raise UsageError(
+                f"{name}: its posterior was made in Python, so it cannot be compared with the reference {self.name}; "
+                f"use the recipe reference-{self.name}"
+            )
         expected, got = (_settings(attributes) for attributes in (stored, own))
         for key in _SAME:
             if expected[key] != got[key]:
                 raise UsageError(
                     f"{name}: its {key} differs from that of the reference {self.name}: expected "
                     f"{_words(expected[key])}, got {_words(got[key])}; use the recipe reference-{self.name}"
-                    if key in ("model", "likelihood", "prior")
-                    else f"{name}: its {key} is {got[key]}, but that of the reference {self.name} is {expected[key]}"
                 )
         if own.get("data_sha256") != stored["data_sha256"]:
             raise UsageError(

@@ -53,7 +53,7 @@ def resume(
         budget: for a finished run: additional time, such as "2m". The run ends earlier if the chains have converged.
         progress: show the progress, as in `sample`.
         observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
-        log_to: a log of the run, as in `sample`. The file does not record the log of the interrupted run.
+        log_to: a log of the run, as in `sample`. Give it again: the file does not record the log of the earlier part.
         stop: a function that is called between chunks of steps. If it returns a signal number, the run writes a
             checkpoint and ends.
         allow_inexact: resume even if this machine would not produce the same draws.
@@ -63,8 +63,11 @@ def resume(
         model: your own network, if the run has one.
 
     Raises:
-        UsageError: if there is nothing to resume, if draws cannot be added, or if this machine would not produce the
-            same draws and `allow_inexact` is false.
+        UsageError: if there is nothing to resume, if draws cannot be added, if a needed file is damaged, if another
+            process is writing the run, or if this machine would not produce the same draws and `allow_inexact` is
+            false.
+        InterruptedRunError: if the run was interrupted; the message shows how to continue it.
+        BnnzooError: if the chains cannot continue; the message states where the draws so far are.
     """
     began, out, own, log = (
         clock.run_start(),

@@ -110,7 +110,7 @@ class Run(AbstractRunPredictions):
         diagnosis: Mapping[str, Any] | None = None,
         limits: Limits = Limits(),  # noqa: B008 (immutable)
     ) -> tuple[Finding, ...]:
-        """Return the problems of the run: values of `diagnose` beyond their limits; empty if there are none.
+        """Return the problems that the sampler reported, and the values of `diagnose` beyond their limits.
 
         Args:
             diagnosis: the result of `diagnose`; computed if it is not given.
@@ -138,7 +138,8 @@ class Run(AbstractRunPredictions):
         """Return metrics of the predictions on the test rows, or on `data`, as a flat dictionary.
 
         A metric NAME is followed by its standard error over rows (NAME_se) and its Monte Carlo standard error
-        (NAME_mcse), if they exist. The arguments are the same as for `estimates`. See docs/evaluation.md.
+        (NAME_mcse), if they exist. The arguments are those of `estimates`, but `save` is true by default. See
+        docs/evaluation.md.
         """
         return metrics.flat(
             self.estimates(
@@ -238,8 +239,9 @@ class Run(AbstractRunPredictions):
 
         Args:
             chains: largest number of exact chains; fewer are used if the effective number of draws is smaller.
-            seconds: approximate duration; by default half of the duration of the run, and at least 20.
+            seconds: approximate duration; by default half of the duration of the run, and at least 20 seconds.
             tolerance: limit of the biases of means and sds, in sds; the audit passes only if it excludes larger biases.
+            seed: seed of the exact chains.
 
         Raises:
             UsageError: if the posterior is defined in Python, if the file contains predictions instead of parameters,
@@ -250,8 +252,8 @@ class Run(AbstractRunPredictions):
     def evidence(self, *others: Run) -> Evidence:
         """Estimate the log evidence log p(D), with its standard error, the method and a one-line interpretation.
 
-        The method depends on the sampler: importance weights, the fraction of proposals that rejection sampling
-        accepted, the lower bound of `bbb`, or the Gaussian of `laplace`.
+        For a single run, the method depends on the sampler: importance weights, the fraction of proposals that
+        rejection sampling accepted, the lower bound of `bbb`, or the Gaussian of `laplace`.
 
         Args:
             others: runs that differ from this run only in their likelihood power. The powers of all runs together must
@@ -268,14 +270,14 @@ class Run(AbstractRunPredictions):
         """Draw one picture and return it; by default the first picture of the report.
 
         The names are band, density, slices, ood, calibration, pit, trace, rank, autocorrelation, steps and loss. Some
-        have options: band (target=, range=, band=, truth=), slices (target=) and ood (spec=).
+        have options: band (target=, range=, band=, truth=, overlay=), slices (target=) and ood (spec=).
 
         Args:
             others: further runs to show in the pictures band, ood and loss. In band, overlay=True draws all runs on the
                 same axes.
 
         Raises:
-            UsageError: if the name is unknown, or if the picture is not available for this run.
+            UsageError: if the name or an option is unknown, or if the picture is not available for this run.
         """
         from bnnzoo.report import figures
 
@@ -299,7 +301,8 @@ class Run(AbstractRunPredictions):
             out: a folder, or a file with the extension of a picture.
             others: further runs to show, as for `plot`.
             formats: file formats, by default png.
-            names: names of the pictures. By default all pictures are drawn into a folder, and `band` into a file.
+            names: names of the pictures; by default `band` for a file. For a folder, all pictures of one run except
+                loss, or the pictures band, ood and loss of several runs.
             ood: unfamiliar inputs of the picture `ood`.
             force: overwrite existing files.
             band: the options of the picture `band`, as for `plot`.
@@ -321,7 +324,7 @@ class Run(AbstractRunPredictions):
         """Write a report about the run and return its path. The report is one self-contained HTML page.
 
         Raises:
-            UsageError: if the file exists and `force` is false.
+            UsageError: if the file exists and `force` is false, or if its name does not end in .html or .htm.
         """
         from bnnzoo.report import page
 

@@ -70,8 +70,9 @@ class AbstractRunPredictions:
             observer: a function that is called with the progress of conformal intervals.
 
         Raises:
-            UsageError: if not exactly one of `x` and `draws` is given, if `draws` is given but the run has inputs, or
-                if the inputs do not match the training data.
+            UsageError: if not exactly one of `x` and `draws` is given, if `draws` is given but the run has inputs, if
+                the inputs do not match the training data, if `level` or `calibration` is given without `interval`, or
+                for the reasons given in `predict_interval`.
         """
         if (x is None) == (draws is None):
             inputs = "x" if spelling() == "keywords" else "[[data=FILE]]"
@@ -118,7 +119,8 @@ class AbstractRunPredictions:
             observer: a function that is called with the progress.
 
         Raises:
-            UsageError: if the run is a density, if the level is invalid, or if there are too few calibration rows.
+            UsageError: if the run is a density, if an argument is invalid, if calibration rows are given for Bayesian
+                intervals, or if there are too few rows for conformal intervals.
         """
         rows = self._rows(x, unseen, exposure)
         return prediction_intervals.table(
@@ -184,7 +186,8 @@ class AbstractRunPredictions:
             options: other arguments of `predict`.
 
         Raises:
-            UsageError: if the file has another extension or exists, or if NetCDF cannot store the name of a column.
+            UsageError: if the file has another extension, if it exists and `force` is false, if NetCDF cannot store the
+                name of a column, or for the reasons given in `predict`.
         """
         out = writable_path(
             out,
@@ -201,7 +204,7 @@ class AbstractRunPredictions:
         return out
 
     def functions(self, x: Any) -> Float[np.ndarray, "chain draw row value"]:
-        """Return the prediction of each draw at each input of `x`, in the units of the network."""
+        """Return the mean (in the units of the network) or the class probabilities that each draw predicts at `x`."""
         return self.predictor.functions(new_rows.inputs_of(self.predictor, x))
 
     def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
@@ -215,8 +218,10 @@ class AbstractRunPredictions:
     def pit(self, data: Any = None) -> Float[np.ndarray, "row target"]:
         """Return the probability integral transform of each target; it is uniform if the predictions are calibrated.
 
+        Rows with censored targets are left out.
+
         Raises:
-            UsageError: if the run is not a regression.
+            UsageError: if the run is not a regression, or if there are no test rows and no `data`.
         """
         if self.predictor.signature.task != "regression":
             raise UsageError("pit: requires a regression; for classes use the reliability diagram (plot calibration)")
@@ -231,19 +236,25 @@ class AbstractRunPredictions:
         Args:
             spec: unfamiliar inputs, as for `predict`, without targets. "noise" generates as many rows of noise as there
                 are test rows.
+            data: familiar rows with targets, in any form that `--data` accepts; by default the test rows of the run.
             unseen: treatment of text levels that training did not contain, see `predict`.
+
+        Raises:
+            UsageError: if there are no test rows and no `data`, or if the rows do not match the training data.
         """
         x = new_rows.evaluation_rows(self.predictor, data, unseen=unseen)[0]
         return familiarity.of_run(self.predictor, spec, x, unseen=unseen)
 
 
-def writable_path(out: str | Path, suffixes: tuple[str, ...], where: str, force: bool, *, read: Sequence[Any]) -> Path:
+def writable_path(
+    out: str | Path, suffixes: tuple[str, ...], suffix_error: str, force: bool, *, read: Sequence[Any]
+) -> Path:
     """Check that a file can be written, and return its path.
 
     Args:
         out: the file.
         suffixes: the allowed extensions.
-        where: the error message if the extension is not allowed.
+        suffix_error: the error message if the extension is not allowed.
         force: overwrite an existing file.
         read: inputs of the command; `out` must not be one of them.
 
@@ -252,7 +263,7 @@ def writable_path(out: str | Path, suffixes: tuple[str, ...], where: str, force:
     """
     out = user_paths.checked_path(out)
     if out.suffix not in suffixes:
-        raise UsageError(f"{out}: {where}")
+        raise UsageError(f"{out}: {suffix_error}")
     user_paths.refuse_input_as_output(out, read)
     check_free(out, force=force)
     store.check_room(out, 0)

@@ -1,4 +1,4 @@
-"""Training rows and predictions of a posterior that was made in Python."""
+"""Training rows, predicted site and scaler of a posterior that was made in Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bnnzoo.posterior.site import Site
 
 
 def predicted_site(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
-    """Return the observed site of a NumPyro posterior and its training rows. bnnzoo predicts the values of this site.
+    """Return the observed site of a NumPyro posterior, whose values bnnzoo predicts, and the training rows.
 
     Raises:
         UsageError: if the posterior is not a NumPyro model, if it has labels but no inputs, or if its rows are invalid.

@@ -1,4 +1,4 @@
-"""The parts, the signature and the scaler of a problem."""
+"""Description of a problem: its parts, the signature of its data, and the scaler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bnnzoo.models.building import Architecture
 class Description(NamedTuple):
     """The model, likelihood and prior (`parts`), the signature of the data, and the scaler.
 
-    Together with the values of the parameters, they are sufficient to predict in the units of the data.
+    A description and the values of the parameters are sufficient to predict in the units of the data.
     """
 
     parts: Parts

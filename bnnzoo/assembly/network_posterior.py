@@ -43,7 +43,7 @@ def subspace_choice(recipe: Recipe) -> SubspaceChoice | None:
 
 @contextlib.contextmanager
 def _naming_the_option(recipe: Recipe) -> Iterator[None]:
-    """Add the place of the option `stochastic` to the message of a `UsageError` in this context."""
+    """In this context, put the place of the option `stochastic` before the message of a `UsageError`."""
     try:
         yield
     except DamagedError:
@@ -57,9 +57,9 @@ def build_posterior(
 ) -> NetworkPosterior:
     """Return the posterior given the training rows, or a posterior without data, which can only predict.
 
-    If there are training rows and only the last layer is sampled, the result is the posterior of the last layer alone.
-    Its data are then the inputs of the last layer (the features), not the inputs of the network. For rows in temporary
-    files, the result is always the posterior of the network.
+    If only the last layer is sampled and `fixed` contains the other parameters, the result is the posterior of the last
+    layer alone. Its data are then the inputs of the last layer (the features), not the inputs of the network. Without
+    training rows, and for rows in temporary files, the result is always the posterior of the network.
 
     Args:
         recipe: the resolved recipe.
@@ -69,7 +69,9 @@ def build_posterior(
             contains the arrays that define the subspace.
 
     Raises:
-        UsageError: if a part cannot be used for the data, or if `stochastic` names no parameter of the network.
+        UsageError: if a part cannot be used for the data, if `stochastic` names no parameter of the network, or if
+            `other_directions` is set without a subspace.
+        DamagedError: if the arrays in `fixed` do not define a subspace of the network.
     """
     parts, signature, scaler = description
     likelihood = units.in_network_units(parts.likelihood, scaler, recipe.units)
@@ -117,7 +119,7 @@ def build_posterior(
         has_exposure=bool(signature.exposure),
     )
     # Images in uint8 keep this type on the device, because float32 needs four times the memory. The posterior scales
-    # them.
+    # the images.
     has_byte_images = signature.dtype == "uint8"
     has_mapped_rows = train is not None and mapped.is_mapped(train.x)
     posterior = build(

@@ -1,4 +1,4 @@
-"""Positions of the chains before training or warm-up."""
+"""Initial positions of the chains before training or warm-up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ def positions_of_chains(
     key: PRNGKeyArray,
     chains: UInt[Array, " chain"],
 ) -> Float[Array, "chain dim"]:
-    """Return one position per chain: a prior draw, or with `architecture` a new network or a point near the mode."""
+    """Return one initial position per chain.
+
+    Without `architecture`, the position is a draw from the prior. With `architecture`, it is a newly initialised
+    network, or a point near the mode if a subspace is sampled.
+    """
 
     def chain_position(chain: UInt[Array, ""]) -> Float[Array, " dim"]:
         chain_key = jax.random.fold_in(key, chain)

@@ -79,7 +79,7 @@ class Problem:
         *,
         scaler: Scaler | None = None,
     ) -> Problem:
-        """Build the problem of a recipe, after checks of the settings and of the data.
+        """Check the settings and the data of a recipe, and build its problem.
 
         For a recipe with `prior_from`, use `sequential.build_problem` instead, which also sets the prior.
 
@@ -87,10 +87,10 @@ class Problem:
             recipe: the resolved recipe.
             dataset: data in memory; by default the data that the recipe names.
             model: an unregistered model; by default the model that the recipe names.
-            scaler: the scaler of the rows; by default that of the training rows.
+            scaler: the scaler of the rows; by default a scaler that is fitted to the training rows.
 
         Raises:
-            UsageError: if the settings or the data are invalid. The message has one line for each problem.
+            UsageError: if the settings or the data are invalid. The message lists all invalid fields of the parts.
         """
         if dataset is None:
             dataset = load_recipe_data(recipe)
@@ -131,23 +131,23 @@ class Problem:
             model: the model, if it is not registered.
 
         Raises:
-            UsageError: if the posterior was made in Python, because the file does not describe it.
+            UsageError: if the posterior was made in Python, if the data file changed, or if a part cannot be used.
             DamagedError: if the file is damaged.
         """
         if "signature" not in attributes:
             raise UsageError(
-                "the posterior of this run was made in Python, so the file holds its draws but no model; open "
-                "it in Python with bnnzoo.open(path, model=posterior), with the posterior that was sampled"
+                "the posterior of this run was made in Python, so the file has its draws but no model; open the file "
+                "in Python with bnnzoo.open(path, model=posterior), where posterior is the posterior that was sampled"
             )
         recipe = recipe_from(str(attributes["recipe"]))
+        refers_to_rows = observed is not None and ROW_SOURCE in attributes
+        train = row_source.referenced_rows(attributes, recipe) if refers_to_rows else None
         try:
             signature = Signature.from_json(str(attributes["signature"]))
             scaler = Scaler(*(np.asarray(constant[name]) for name in ("x_mean", "x_sd", "y_mean", "y_sd")))
             scaler.check(signature)
-            kept_rows = train = None
-            if observed is not None and ROW_SOURCE in attributes:
-                train = row_source.referenced_rows(attributes, recipe)
-            elif observed is not None:
+            kept_rows = None
+            if observed is not None and not refers_to_rows:
                 x = signature.inputs(constant["x"])
                 if not len(x):
                     raise ValueError("there are no rows")
@@ -184,8 +184,8 @@ class Problem:
     def by_hand(cls, recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSampler) -> Problem:
         """Build the problem of a posterior that was made in Python.
 
-        The recipe's model, likelihood, prior and data are not used. Training rows are added if the posterior can
-        predict.
+        The model, likelihood, prior and data of the recipe are not used. The problem has training rows if the
+        posterior can predict.
 
         Raises:
             UsageError: if the sampler does not support the posterior.
@@ -201,9 +201,9 @@ class Problem:
         return _build_problem(self.recipe, self.require_description(), self.train, self.test, fixed, self.kept_rows)
 
     def in_bucket(self) -> Problem:
-        """Return the problem with rows of padding up to a round number of rows, see `NetworkPosterior.in_bucket`.
+        """Return the problem with padding up to a round number of rows, see `NetworkPosterior.in_bucket`.
 
-        Rows are added only if the sampler is `density_only`, and if the recipe samples all parameters.
+        Padding is added only if the sampler is `density_only`, and if the recipe samples all parameters.
         """
         if self.description is None or not self.sampler.density_only or self.recipe.stochastic != "all":
             return self
@@ -244,7 +244,7 @@ class Problem:
         return _build_problem(recipe, self.require_description(), self.train)
 
     def require_description(self) -> Description:
-        """Return the description of the model and of the rows.
+        """Return the description of the model and of the data.
 
         Raises:
             UsageError: if the posterior was made in Python.
@@ -275,7 +275,7 @@ class Problem:
         return positions_of_chains(self.posterior, architecture, key, jnp.arange(chains, dtype=jnp.uint32))
 
     def resolved_recipe(self) -> dict[str, Any]:
-        """Return the recipe with the values of all fields of all parts, from which the run can be repeated."""
+        """Return the recipe with the values of all fields of all parts. With this recipe, the run can be repeated."""
         recipe, (parts, signature, _) = self.recipe, self.require_description()
         fields: dict[str, Part | None] = {
             "model": recipe.model,

@@ -111,7 +111,7 @@ def check_exposure(likelihood: AbstractLikelihood, column: str) -> None:
     """Check that the likelihood has a rate, which is multiplied by the exposure.
 
     Raises:
-        UsageError: if it has no rate. The message names likelihoods that have a rate.
+        UsageError: if the likelihood has no rate. The message names likelihoods that have a rate.
     """
     if not has_rates(likelihood):
         name = registry.describe_part("likelihoods", uncensored(likelihood))
@@ -122,7 +122,7 @@ def check_exposure(likelihood: AbstractLikelihood, column: str) -> None:
 
 
 def check_prior(prior: AbstractPrior, layout: Layout) -> None:
-    """Check that the methods of a prior return arrays of the right shapes. Only shapes are evaluated.
+    """Check that the methods of a prior return arrays of the right shapes. Only shapes are computed.
 
     The log density must be a single number, to which each parameter contributes once.
 
@@ -134,20 +134,21 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
         UsageError: if a shape is wrong. The message names the method, its result and the expected result.
     """
     name = registry.describe_part("priors", prior)
-    started = _at_start_values(prior, prior.parameters(layout))
-    if type(started).log_prob is AbstractPrior.log_prob:
-        distribution = started.distribution(layout)
+    initial = _at_start_values(prior, prior.parameters(layout))
+    if type(initial).log_prob is AbstractPrior.log_prob:
+        distribution = initial.distribution(layout)
         shapes = getattr(distribution, "batch_shape", None), getattr(distribution, "event_shape", None)
         if shapes not in (((), ()), ((layout.dim,), ())):
-            # JAX would broadcast another shape against the parameters without an error. The posterior would be wrong.
+            # JAX would broadcast another shape against the parameters without an error, and the posterior would be
+            # wrong.
             raise UsageError(
                 f"{name}: distribution must return a univariate distribution with batch shape () or "
                 f"{(layout.dim,)} (got a {type(distribution).__name__} with batch shape {shapes[0]} and event shape "
                 f"{shapes[1]})"
             )
     theta = jax.ShapeDtypeStruct((layout.dim,), "f4")
-    log_prob_shape = jax.eval_shape(lambda position: started.log_prob(position, layout), theta)
-    draw_shape = jax.eval_shape(lambda key: started.sample(layout, key=key), jax.random.key(0))
+    log_prob_shape = jax.eval_shape(lambda position: initial.log_prob(position, layout), theta)
+    draw_shape = jax.eval_shape(lambda key: initial.sample(layout, key=key), jax.random.key(0))
     for method, result, expected in (("log_prob", log_prob_shape, ()), ("sample", draw_shape, (layout.dim,))):
         shape = getattr(result, "shape", None)
         if shape != expected:
@@ -159,7 +160,7 @@ def _compilable(part: P, use: Callable[[P], Any]) -> P:
     """Return the part with numbers that JAX traces if its methods allow that, otherwise with Python numbers.
 
     A traced number is an argument of the compiled program, so that another value needs no new compilation. A Python
-    number is a constant of the program. It is required by a plugin that calls `float(self.scale)`, for example.
+    number is a constant of the program. Some plugins need Python numbers, for example to call `float(self.scale)`.
 
     Args:
         part: the part to convert.
@@ -173,46 +174,46 @@ def _compilable(part: P, use: Callable[[P], Any]) -> P:
 
 
 def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
-    """Return the prior with the kind of numbers that its methods need in compiled programs, see `_compilable`.
+    """Return the prior with traced or Python numbers, as its methods need in compiled programs (see `_compilable`).
 
     `layout` describes the sampled parameters of the network.
     """
 
     def use(prior: AbstractPrior) -> Any:
-        started = _at_start_values(prior, prior.parameters(layout))
+        initial = _at_start_values(prior, prior.parameters(layout))
         theta = jnp.zeros(layout.dim)
-        return started.log_prob(theta, layout), started.sample(layout, key=jax.random.key(0))
+        return initial.log_prob(theta, layout), initial.sample(layout, key=jax.random.key(0))
 
     return _compilable(prior, use)
 
 
 def compilable_likelihood(likelihood: AbstractLikelihood, signature: Signature) -> AbstractLikelihood:
-    """Return the likelihood with the kind of numbers that its methods need in compiled programs, see `_compilable`.
+    """Return the likelihood with traced or Python numbers, as its methods need in compiled programs.
 
-    `signature` describes the data.
+    `signature` describes the data. See `_compilable`.
     """
     is_classification = likelihood.task == "classification"
     shape, dtype = signature.target_shape, np.int32 if is_classification else np.float32
 
     def use(likelihood: AbstractLikelihood) -> Any:
-        started = _at_start_values(likelihood, likelihood.parameters())
+        initial = _at_start_values(likelihood, likelihood.parameters())
         output, target = jnp.zeros(likelihood.num_outputs(signature.num_targets)), jnp.zeros(shape, dtype)
-        bound, draw = likelihood.upper_bound(target), started.sample(output, key=jax.random.key(0))
+        bound, draw = likelihood.upper_bound(target), initial.sample(output, key=jax.random.key(0))
         if is_classification:
-            return started.log_prob(output, target), bound, draw, started.class_probabilities(output)
-        distribution = started.distribution(output)
-        return started.log_prob(output, target), bound, draw, distribution.mean, distribution.variance
+            return initial.log_prob(output, target), bound, draw, initial.class_probabilities(output)
+        distribution = initial.distribution(output)
+        return initial.log_prob(output, target), bound, draw, distribution.mean, distribution.variance
 
     return _compilable(likelihood, use)
 
 
 def _at_start_values(part: Any, parameters: tuple[Parameter, ...]) -> Any:
-    """Return a prior or a likelihood in which its own sampled parameters have their start values."""
+    """Return a prior or a likelihood with the start values of its own sampled parameters."""
     return part.with_parameters({p.name: p.natural(jnp.full(p.shape, p.start)) for p in parameters})
 
 
 def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: np.ndarray) -> None:
-    """Check that the methods of a likelihood return arrays of the right shapes. Only shapes are evaluated.
+    """Check that the methods of a likelihood return arrays of the right shapes. Only shapes are computed.
 
     Args:
         likelihood: the likelihood to check.
@@ -220,16 +221,16 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
         targets: the targets of the training rows.
 
     Raises:
-        UsageError: if a result is wrong. The message names the method, its result and the expected result.
+        UsageError: if a shape is wrong, or if the method for predictions is missing. The message names the method.
     """
     name = registry.describe_part("likelihoods", uncensored(likelihood))
-    started = _at_start_values(likelihood, likelihood.parameters())
+    initial = _at_start_values(likelihood, likelihood.parameters())
     output = jax.ShapeDtypeStruct((likelihood.num_outputs(num_targets),), "f4")
-    log_prob_shape = jax.eval_shape(started.log_prob, output, jax.ShapeDtypeStruct(targets.shape[1:], targets.dtype))
+    log_prob_shape = jax.eval_shape(initial.log_prob, output, jax.ShapeDtypeStruct(targets.shape[1:], targets.dtype))
     if not hasattr(log_prob_shape, "shape"):
         raise UsageError(f"{name}: log_prob must return one number for one row (got a {type(log_prob_shape).__name__})")
     if log_prob_shape.shape != ():
-        # Without this check, a mean over rows would also be a mean over targets, and the posterior would be wrong.
+        # Without this check, a mean over rows would also average over targets, and the posterior would be wrong.
         raise UsageError(
             f"{name}: log_prob must return one number for one row (got shape {log_prob_shape.shape}); end the "
             "distribution of several targets with .to_event(1)"
@@ -237,7 +238,7 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
     if likelihood.task != "classification":
 
         def moments_of(output: jax.Array) -> tuple[jax.Array, jax.Array]:
-            distribution = started.distribution(output)
+            distribution = initial.distribution(output)
             return distribution.mean, distribution.variance
 
         try:
@@ -251,7 +252,7 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
             raise UsageError(f"{name}: mean and variance must have shape {targets.shape[1:2]} (got {shapes})")
         return
     try:
-        classes = jax.eval_shape(started.class_probabilities, output).shape
+        classes = jax.eval_shape(initial.class_probabilities, output).shape
     except NotImplementedError as error:
         raise UsageError(f"{name}: a likelihood for classification needs the method class_probabilities") from error
     if classes != (num_targets,):
@@ -262,7 +263,7 @@ def check_init(recipe: Recipe, model: AbstractModel) -> None:
     """Check that the recipe's `init` is a known word or a file of a known kind, and that the model supports it.
 
     Raises:
-        UsageError: if this is not the case.
+        UsageError: if `init` has another value, or if it is `given` and the model is not an Equinox module of the user.
     """
     if recipe.init_file is not None and recipe.init_file.suffix not in (".nc", ".eqx"):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Models that predict from the draws in the file of a run. They are rebuilt from the file, or given by the user."""
+"""Models that predict from the draws in the file of a run, rebuilt from the file or given by the user."""
 
 from __future__ import annotations
 
@@ -31,17 +31,14 @@ class RestoredModel(NamedTuple):
     """Function that converts scaled rows, which are in the units of the posterior, to inputs of the posterior."""
     precision: str
     data_sha256: str
-    """SHA-256 hash of the training rows for a posterior that the user made in Python, which contains its rows.
-
-    Otherwise it is empty.
-    """
+    """SHA-256 hash of the training rows in a posterior that was made in Python; empty for other models."""
     linearised: bool = False
-    """Whether the file stores, for each chain, a mode about which predictions of its draws can be linearised."""
+    """Whether the file has a mode for each chain, at which the predictions of the chain can be linearised."""
     kept_rows: Shaped[np.ndarray, "row ..."] | None = None
     """Inputs, in original units, at which predictions are stored; None if draws of the parameters are stored."""
 
     def without_others(self) -> RestoredModel:
-        """Return the model whose predictions do not add directions that are not sampled."""
+        """Return the model whose predictions leave out the directions that are not sampled."""
         if not isinstance(self.posterior, NetworkPosterior) or not self.posterior.adds_others:
             return self
         return self._replace(posterior=dataclasses.replace(self.posterior, adds_others=False))

@@ -55,7 +55,7 @@ def referenced_rows(attributes: Mapping[str, Any], recipe: Recipe) -> Dataset | 
         recipe: the recipe of the run.
 
     Raises:
-        UsageError: if the data file is missing, or if its training rows are not those of the run.
+        UsageError: if the data file is missing or has changed, so that its training rows are not those of the run.
     """
     if ROW_SOURCE not in attributes:
         return None
@@ -63,14 +63,14 @@ def referenced_rows(attributes: Mapping[str, Any], recipe: Recipe) -> Dataset | 
     path = Path(source["path"])
     remedy = "restore the file from a copy, or start the run again with [[force=True]]"
     if not path.exists():
-        raise UsageError(f"{path}: no such file, but it has the training rows of this run; {remedy}")
+        raise UsageError(f"{path}: no such file, but the run needs the training rows in it; {remedy}")
     if (size := _num_bytes(path)) != source["bytes"]:
         raise UsageError(
-            f"{path}: has changed since the start of this run, whose training rows it has (got {size} bytes, expected "
-            f"{source['bytes']}); {remedy}"
+            f"{path}: this file with the training rows of the run has changed since the start of the run (got {size} "
+            f"bytes, expected {source['bytes']}); {remedy}"
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BnnzooWarning)  # the run has shown the warnings about its data at its start
+        warnings.simplefilter("ignore", BnnzooWarning)  # the warnings about the data were shown at the start of the run
         rows = load_recipe_data(dataclasses.replace(recipe, data=str(path)))
     rows = rows.as_task(recipe.task or likelihood_task(recipe))
     train, _ = split(rows, test_fraction=recipe.test_fraction, seed=recipe.split_seed)

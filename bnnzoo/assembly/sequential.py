@@ -26,24 +26,25 @@ from bnnzoo.posterior.moments import Moments
 from bnnzoo.recipe import Part, Recipe
 from bnnzoo.store import schema
 
-_TAKEN_OVER = ("task", "stochastic", "standardise", "units")
+_SHARED_SETTINGS = ("task", "stochastic", "standardise", "units")
 """Settings that both runs must share. The new run takes them from the earlier run if the user does not set them."""
 _MOST_DEPENDENT = 500
-"""Largest number of parameters whose covariance is used. With more parameters they are independent in the prior."""
-_LARGEST_BETWEEN = 0.1
-"""Largest share of the variance of the weights that may be between chains. Above it, the user is warned."""
+"""Largest number of parameters whose covariance is used. If there are more, they are independent in the prior."""
+_MOST_BETWEEN_CHAINS = 0.1
+"""Largest fraction of the variance of the parameters between chains. Above this limit, the user is warned."""
 _LARGEST_REPEATED = 0.1
-"""Largest fraction of rows that may also be rows of the earlier run. Above it, the user is warned."""
+"""Largest fraction of the rows that are also training rows of the earlier run. Above it, the user is warned."""
 
 
 def build_problem(recipe: Recipe, dataset: Dataset | None = None, model: AbstractModel | None = None) -> Problem:
-    """Build the problem of a recipe (`Problem.from_recipe`). With `prior_from`, an earlier run determines its prior.
+    """Build the problem of a recipe (`Problem.from_recipe`). With `prior_from`, an earlier run determines the prior.
 
     The weights of a network depend on the units of its inputs and targets. The rows are therefore encoded and scaled as
-    in the earlier run. By default the chains begin at the last draws of the earlier run.
+    in the earlier run. By default the initial positions are the last draws of the earlier run.
 
     Raises:
-        UsageError: if the settings or the data are invalid, or if the earlier run has another network.
+        UsageError: if the settings or the data are invalid, or if the draws of the earlier run cannot be the prior of
+            this network.
     """
     if recipe.prior_from is None:
         return Problem.from_recipe(recipe, dataset, model)
@@ -102,7 +103,7 @@ def _with_settings_of(earlier: Problem, recipe: Recipe, path: Path) -> Recipe:
             "use; use a run with [[stochastic=all]] or [[stochastic=last]]"
         )
     changes: dict[str, Any] = {}
-    for name in _TAKEN_OVER:
+    for name in _SHARED_SETTINGS:
         value, own = getattr(earlier.recipe, name), getattr(recipe, name)
         if own != value and own is not None and name in recipe.where:
             raise UsageError(
@@ -196,7 +197,7 @@ def _text(value: Any) -> str:
 
 
 class _BlockMoments(NamedTuple):
-    """Mean and standard deviation of each parameter of a block, and the share of its variance between chains."""
+    """Mean and standard deviation of each parameter of a block, and the fraction of its variance between chains."""
 
     mean: Float[np.ndarray, "..."]
     sd: Float[np.ndarray, "..."]
@@ -204,7 +205,7 @@ class _BlockMoments(NamedTuple):
 
 
 def _moments(record: Record, posterior: NetworkPosterior, precision: str) -> Moments:
-    """Return the prior with the moments of the draws, and warn if they describe the draws poorly.
+    """Return the prior with the moments of the draws. Warn if these moments describe the draws poorly.
 
     Raises:
         UsageError: if a parameter of the network is missing in the run, or has another shape or no variance.
@@ -214,7 +215,7 @@ def _moments(record: Record, posterior: NetworkPosterior, precision: str) -> Mom
     for block in posterior.layout.blocks:
         shape = sampled[block.name].shape[2:] if block.name in sampled else None
         if shape is None and block.owner != "network":
-            continue  # the earlier run had a fixed value
+            continue  # the value of this parameter was fixed in the earlier run
         if shape != tuple(block.shape):
             problem = "is not sampled" if shape is None else f"has shape {list(shape)}"
             raise UsageError(
@@ -237,18 +238,18 @@ def _moments(record: Record, posterior: NetworkPosterior, precision: str) -> Mom
 def _covariance_factor(record: Record, posterior: NetworkPosterior) -> Float[np.ndarray, "dim dim"] | None:
     """Return the Cholesky factor of the covariance of the network's parameters in the draws.
 
-    The correlations are shrunk towards 0 (Ledoit and Wolf 2004), so that the factor also exists if there are few draws.
-    The result is None if there are too many parameters or too few draws, or if the draws have weights.
+    The correlations are shrunk towards 0 (Ledoit and Wolf 2004), so that the factor exists even with few draws. The
+    result is None if there are too many parameters or too few draws, or if the draws have weights.
     """
     blocks, chains = posterior.layout.network.blocks, record.shape[0]
     count, size = int(np.prod(record.shape)), posterior.layout.network.dim
     if size > _MOST_DEPENDENT or count < 2 * size or record.weights is not None:
         return None
-    of_blocks = [
+    draws_by_block = [
         np.concatenate([record.draws_of(block.name, chain, slice(None)) for chain in range(chains)]).reshape(count, -1)
         for block in blocks
     ]
-    draws = np.concatenate(of_blocks, 1).astype(np.float64)
+    draws = np.concatenate(draws_by_block, 1).astype(np.float64)
     sd = draws.std(0)
     correlation, _ = ledoit_wolf((draws - draws.mean(0)) / sd, assume_centered=True)
     return sd[:, None] * np.linalg.cholesky(correlation)
@@ -279,7 +280,7 @@ def _warn_of_chains(record: Record, moments: Mapping[str, _BlockMoments]) -> Non
     if record.attributes.get("converged", 0) == 0:
         verdict = record.verdict.partition(";")[0] or "no verdict"
         _warn(f"{record.name}: [[prior_from]]: the run has not converged, so its moments are inexact ({verdict})")
-    if between > _LARGEST_BETWEEN:
+    if between > _MOST_BETWEEN_CHAINS:
         _warn(
             f"{record.name}: [[prior_from]]: {between:.0%} of the variance of the parameters is between the chains of "
             "the run, so the chains are in different modes, or too short; a normal prior with the moments of several "

@@ -14,7 +14,7 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.recipe import Field, Recipe, fields_of
 
 _MOST_TARGETS = 4
-"""Maximal number of targets for which a sentence states the converted value."""
+"""Largest number of targets for which a sentence states the converted value."""
 
 
 def fields_in_target_units(likelihood: type) -> list[Field]:
@@ -43,7 +43,7 @@ def in_network_units(likelihood: AbstractLikelihood, scaler: Scaler, units: str)
 
 
 def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, targets: Sequence[str]) -> list[str]:
-    """Return one sentence for each fixed field of a likelihood.
+    """Return one sentence for each fixed field of a likelihood in target units; none if no target is scaled.
 
     The sentence states the value in the units of the data and as a multiple of the target's standard deviation.
     """

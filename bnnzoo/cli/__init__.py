@@ -80,7 +80,7 @@ class _Commands(TyperGroup):
 class _CommandError(Exception):
     """A wrapper for an exception that a command raised.
 
-    Without the wrapper, the parser would itself catch exits, keyboard interrupts and the end of an input.
+    Without the wrapper, the parser would itself catch exits, keyboard interrupts and EOFError.
     """
 
     def __init__(self, cause: BaseException):

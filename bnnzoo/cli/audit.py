@@ -25,7 +25,7 @@ def audit(
         typer.Option(
             "--tolerance",
             min=0,
-            help="largest bias with which the run passes: for a mean in units of the sd, for an sd as a fraction of it",
+            help="limit of a bias: of a mean in sds, of an sd as a fraction of it; half for the sd of all predictions",
         ),
     ] = 0.2,
     seed: Annotated[int, typer.Option("--seed", min=0, help="seed of the chains")] = 0,
@@ -33,7 +33,7 @@ def audit(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Test with exact chains, which start from a run's draws, whether these draws are from the posterior.
+    """Test whether a run's draws are from the posterior, with exact chains that start from some of the draws.
 
     \b
     passed     with 95 % confidence, no bias of predictions, noise or weights of a linear model exceeds --tolerance

@@ -16,7 +16,7 @@ from bnnzoo.recipe import Field, broken_recipes, fields_of, shipped, shipped_nam
 from bnnzoo.suggestions import near_names
 
 _KINDS = (*registry.KINDS, registry.OBSERVERS, registry.REFERENCES)
-"""Kinds whose entries `list` prints; recipes are so many that they are only counted."""
+"""Kinds whose entries `list` prints without KIND. It only counts the recipes, because there are many."""
 
 
 def list_(
@@ -35,7 +35,7 @@ def list_(
 ) -> None:
     """List all models, samplers, data sets, likelihoods, priors, observers, references and recipes.
 
-    Nothing is imported. Without KIND, the number of recipes is shown instead of their names. --json lists all names.
+    No part is imported. Without KIND, the number of recipes is shown instead of their names. --json lists all names.
 
     \b
     Examples:
@@ -97,7 +97,7 @@ def describe(kind: str, name: str) -> None:
     exactness = f" ({entry.exactness})" if entry.exactness else ""
     echo(f"{registry.singular(kind)} {entry.name}{exactness}, from {entry.distribution} {entry.version}\n")
     echo(inspect.getdoc(part) or entry.summary)
-    if isinstance(part, type) and kind != registry.OBSERVERS:  # the text after the colon sets up an observer
+    if isinstance(part, type) and kind != registry.OBSERVERS:  # an observer has only the text of --log-to NAME:TEXT
         _print_fields(registry.singular(kind), part)
 
 
@@ -122,7 +122,8 @@ def show_by_name(name: str) -> None:
     """Print every entry with this name. A name can have several entries: `laplace` is a sampler and a prior.
 
     Raises:
-        NotFoundError: if there is none; the message has similar names of all kinds.
+        NotFoundError: if the name is unknown; the message has similar names of all kinds. Also if two packages have
+            an entry of this kind and name.
     """
     kinds = [kind for kind in _KINDS if registry.get(kind, name)]
     if kinds:
@@ -142,7 +143,7 @@ def show_by_name(name: str) -> None:
             for entry_name in near_names(name, kind_by_name)
         ]
         remedy = f"did you mean {' or '.join(similar_names)}?" if similar_names else "see bnnzoo list"
-        raise NotFoundError(f"show: the zoo has no part called {name!r}; {remedy}")
+        raise NotFoundError(f"show: unknown name {name!r}; {remedy}")
 
 
 def _with_article(noun: str) -> str:
@@ -192,7 +193,7 @@ def _check(*, json: bool) -> None:
         for line in problems or ["ok"]:
             echo(line)
     if problems:
-        raise GateError(f"{len(problems)} parts or recipes of plugins cannot be used")
+        raise GateError(f"plugins: {len(problems)} problems found; correct or uninstall the plugins listed above")
 
 
 def _count_entries(plugin: registry.Plugin) -> str:

@@ -38,13 +38,15 @@ class SamplerSettings:
 class ModelSettings:
     """The options of `check model`, apart from the fields of the model."""
 
-    input: Annotated[tuple[str, ...], Doc("test only inputs of this shape, such as 5 or 3,32,32; repeatable")] = ()
+    input: Annotated[
+        tuple[str, ...], Doc("test only inputs of this shape, such as 5 or 3,32,32; repeatable (--sbc uses the first)")
+    ] = ()
     sbc: Annotated[bool, Doc("run simulation-based calibration instead of the tests")] = False
     sampler: Annotated[str, Doc("for --sbc: name of the sampler (see bnnzoo list samplers)")] = "nuts"
     replicates: Annotated[int, Ge(32), Doc("for --sbc: number of simulated data sets, each sampled by one chain")] = 128
     warmup: Annotated[int, Ge(0), Doc("for --sbc: warm-up steps per chain")] = 300
     thin: Annotated[int, Ge(1), Doc("for --sbc: steps per draw; each rank is computed from 63 draws")] = 4
-    out: Annotated[str | None, Doc("for --sbc: file for a picture of the ranks (.png, .svg, .pdf)")] = None
+    out: Annotated[str | None, Doc("for --sbc: file for a picture of the ranks (.png, .svg, .pdf, .eps, .tiff)")] = None
     force: Annotated[bool, Doc("for -o: replace an existing file")] = False
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of all random numbers")] = 0
 
@@ -139,7 +141,8 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
     """Test the networks of a model on inputs of several shapes.
 
     The tests cover shapes and types, names of parameters, independence of rows, jit, vmap over draws, finite
-    gradients, the split into features and last layer, and the likelihood. The exit code is 3 unless the model passes.
+    gradients, the split into features and last layer, the likelihood, and the start of a run. The exit code is 3 unless
+    the model passes.
 
     With --sbc, data sets are simulated: parameters are drawn from the prior, and data from the likelihood. A sampler
     then runs on each data set. The true parameters determine predictions and a log-likelihood. Each of these values is
@@ -171,7 +174,7 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
 def _calibrate(
     name: str, model: Any, inputs: list[tuple[int, ...]], settings: ModelSettings, *, quiet: bool, json: bool
 ) -> None:
-    """Run simulation-based calibration for the first requested input shape."""
+    """Run simulation-based calibration for the first requested input shape; by default for inputs of two features."""
     sampler = registry.load("samplers", settings.sampler)()
     from bnnzoo.files.atomic import check_free
     from bnnzoo.plots import picture_format, sbc

@@ -39,7 +39,7 @@ def _path(text: str | Path, *, folder: bool) -> Path:
 
 
 def check_runs(context: Any, runs: Any) -> Any:
-    """Check that the files are runs and not damaged, before a slow import. Every command uses it for its runs."""
+    """Check, before slow imports, that the files are undamaged runs. Every run argument except `Unfinished` uses it."""
     # Typer has its own copy of Click's context class, so no annotation covers both.
     if not context.resilient_parsing:
         from bnnzoo.store import reading
@@ -95,7 +95,8 @@ Unseen = Annotated[
     value(
         "--unseen",
         "error|zero",
-        "for text values that the training rows do not contain: raise an error, or encode them with zeros",
+        "for text values that the training rows do not contain: raise an error, or encode them with zeros; "
+        "default: as in the run",
     ),
 ]
 

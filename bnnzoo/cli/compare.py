@@ -23,13 +23,13 @@ def _check(context: Any, reference: Any) -> Any:
 
 
 def compare(
-    runs: Annotated[list[Path], common.runs("two or more runs")],
+    runs: Annotated[list[Path], common.runs("two or more runs, or one run with --reference")],
     reference: Annotated[
         Any,
         common.value(
             "--reference",
             "RUN|NAME",
-            "what is treated as the truth: a run, or a name of bnnzoo list references",
+            "the run that is treated as the truth, or the name of a stored one (see bnnzoo list references)",
             parser=_reference,
             callback=_check,
         ),

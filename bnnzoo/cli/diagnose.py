@@ -30,7 +30,7 @@ def diagnose(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Report convergence and validity of a run: R-hat and ESS of its predictions, and the sampler's statistics.
+    """Report convergence and validity of a run: R-hat, ESS, statistics of the sampler, and blocks of parameters.
 
     \b
     Examples:

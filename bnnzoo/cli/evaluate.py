@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _FIRST = ("nll", "nll_rounded", "rmse", "accuracy", "crps", "brier", "coverage_90", "ece", "rows")
 """The main metrics of regression and classification; `--all` and `--json` also print the others."""
 _FIRST_OF_SEVERAL = ("rmse_standardised", "crps_standardised")
+"""Further main metrics of a run with several targets."""
 _BY_TARGET = ("rmse", "rmse_standardised", "mae", "crps", "coverage_90")
 """The columns of the table for several targets, which has one row per target."""
 

@@ -31,20 +31,21 @@ COLUMNS = {
 """Columns of the table. Each has a list of keys, and a cell shows the value of the first key that the row has."""
 
 _ROW_FIELDS = (
-    *("data", "target", "columns", "drop", "categories", "missing", "missing_code", "unseen", "censored"),
-    *("separator", "decimal", "skip_rows", "encoding", "test_fraction", "split_seed"),
+    *("data", "target", "columns", "drop", "categories", "missing", "missing_code", "unseen", "exposure"),
+    *("censored", "separator", "decimal", "skip_rows", "encoding", "test_fraction", "split_seed"),
 )
 """The recipe keys that determine the training rows, apart from the task."""
 
 MAX_COMPARED = 4
-"""Maximal number of runs that are compared pair by pair automatically."""
+"""Largest number of runs that are compared pair by pair automatically."""
 
 
 def missing_jobs(jobs: Sequence[Job], *, force: bool) -> list[Job]:
     """Return the jobs whose runs are not complete; with `force`, return all jobs.
 
     Raises:
-        UsageError: if the file of a job is damaged, or contains a run with another recipe or other rows.
+        UsageError: if the file of a job is damaged, or contains a run with another recipe or other rows. Also if its
+            run stopped before its end and has no checkpoint.
     """
     from bnnzoo import store
 
@@ -125,8 +126,8 @@ class RunFiles:
         from bnnzoo import store
 
         for job in jobs:
-            begun = store.parts_folder(job.out).exists() or store.how_far(job.out) != "absent"
-            if not begun and _recipe_file(job) in self._made:
+            has_begun = store.parts_folder(job.out).exists() or store.how_far(job.out) != "absent"
+            if not has_begun and _recipe_file(job) in self._made:
                 _recipe_file(job).unlink(missing_ok=True)
 
 
@@ -162,7 +163,7 @@ def print_runs(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def compare_files(files: Sequence[Path]) -> list[str]:
-    """Return sentences that compare the runs; empty for too many runs, or if their rows differ."""
+    """Return sentences that compare two to `MAX_COMPARED` runs; empty for other numbers, or if their rows differ."""
     if not 2 <= len(files) <= MAX_COMPARED:
         return []
     from bnnzoo.api.compare import compare

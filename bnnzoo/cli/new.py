@@ -43,8 +43,8 @@ def new(
 ) -> None:
     """Write a package with your own sampler, model, likelihood, prior or data set, ready to run.
 
-    The package has an entry point, the class with its fields, a recipe, a test that passes, and a README.
-    The KIND `plugin` means `sampler`.
+    The package has an entry point, the class with its fields (for a data set, a function), a recipe, tests that pass,
+    and a README. The KIND `plugin` means `sampler`.
 
     \b
     Examples:
@@ -100,10 +100,10 @@ def _modules(kind: str) -> list[Traversable]:
 
 
 def _refuse_taken(kind: str, placeholders: dict[str, str]) -> None:
-    """Refuse a name that another package uses for a part or recipe, because both would then need a prefix.
+    """Refuse a name that another package uses for a part or recipe.
 
-    Each new package contains one part. A sampler and a model with the same name would be two packages with the same
-    name, so this is refused too.
+    The user would otherwise have to write `PACKAGE:NAME` for both. Each new package contains one part. A sampler and a
+    model with the same name would therefore be two packages with the same name, so such a name is refused too.
     """
     name, own_package = placeholders["template-name"], placeholders["bnnzoo-template-name"]
     for kind_checked in (kind, registry.RECIPES):
@@ -142,7 +142,8 @@ def _write(kind: str, folder: Path, placeholders: dict[str, str]) -> list[Path]:
                 paths.append(target)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)  # the folder was empty or did not exist
-        raise BnnzooError(f"{error.filename or folder}: cannot be written: {os.strerror(error.errno or 0)}") from error
+        reason = os.strerror(error.errno or 0)
+        raise BnnzooError(f"{error.filename or folder}: cannot be written: {reason}; use another --into") from error
     return sorted(paths)
 
 

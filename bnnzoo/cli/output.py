@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bnnzoo.evaluation.formulas.metrics import Estimate
 
 _LONGEST = 3000
+"""Number of characters above which a line of an error or a warning is shortened."""
 
 
 _results: list[TextIO | None] = []
@@ -99,9 +100,10 @@ def print_run(
 
 
 def _next_commands(run: Any, path: str) -> str:
-    """Return the commands that the user needs next.
+    """Return the next useful commands.
 
-    They are the command that adds missing draws, the one that shows other problems, or those that use the run.
+    If draws are missing, this is the command that adds them. If the run has not settled for another reason, it is the
+    command that shows the problems. Otherwise these are the commands that evaluate and report the run.
     """
     attributes = run.predictor.record.attributes
     if lengths := json.loads(attributes.get("continuation", "{}")):
@@ -118,10 +120,7 @@ def print_warning(text: str) -> None:
 
 
 def warn_of_convergence(run: Any) -> None:
-    """Warn if the run's file reports a problem, because results from such chains are unreliable.
-
-    The problems are chains that disagree, stuck chains, or predictions that the data contradict.
-    """
+    """Warn if the run has not converged, or if its predictions contradict the data: its results are then unreliable."""
     if doubt := run.predictor.record.doubt:
         print_warning(f"{run.path}: {doubt}")
 

@@ -33,7 +33,7 @@ def add_command(
     run: Callable[..., None],
     parameters: Sequence[inspect.Parameter],
     doc: str | None,
-    named: PartSelector,
+    select_parts: PartSelector,
 ) -> None:
     """Add a command.
 
@@ -44,7 +44,7 @@ def add_command(
             {"sampler.step_size": "1e-3"}, and `words`, the arguments as typed.
         parameters: the command's own parameters.
         doc: the help text.
-        named: a function that returns the parts that the parameters name.
+        select_parts: a function that returns the parts that the parameters name.
     """
     field_values: dict[str, str] = {}
     arguments: list[str] = []
@@ -64,13 +64,13 @@ def add_command(
                     info_name, list(words), parent, **{**extra, "resilient_parsing": True}
                 )
                 try:
-                    self.params += _field_options(named(partial_context.params))
+                    self.params += _field_options(select_parts(partial_context.params))
                 except BnnzooError:
                     if not completing:
                         raise
             context = super().make_context(info_name, words, parent, **extra)
             if not completing:
-                _refuse_unknown(fields, named, context)
+                _refuse_unknown(fields, select_parts, context)
                 field_values.update((_key(flag), value) for flag, value in fields.items())
             return context
 
@@ -101,10 +101,10 @@ def _key(flag: str) -> str:
     return flag.removeprefix("--").replace("-", "_")
 
 
-def _refuse_unknown(fields: dict[str, str], named: PartSelector, context: Any) -> None:
+def _refuse_unknown(fields: dict[str, str], select_parts: PartSelector, context: Any) -> None:
     if not fields:
         return
-    parts = named(context.params)
+    parts = select_parts(context.params)
     known_flags = [text.flag for _, part in parts.values() for text in part.options]
     for flag in fields:
         kind = _key(flag).partition(".")[0]

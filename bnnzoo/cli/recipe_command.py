@@ -18,9 +18,10 @@ from bnnzoo.progress_bar import observer
 from bnnzoo.recipe import PARTS, RUN_FIELDS, Layer, part_names, read_layer
 
 Body = Callable[..., None]
-"""The function of a command, called as `body(recipe, dataset, is_recipe_chosen, **extras)`.
+"""The function of a command, called as `body(recipe, dataset, is_recipe_chosen, words=words, **extras)`.
 
-`is_recipe_chosen` is true if the recipe was chosen from the data; see `recipe_and_data`.
+`is_recipe_chosen` is true if the recipe was chosen from the data; see `recipe_and_data`. `words` are the arguments as
+typed.
 """
 
 
@@ -77,7 +78,7 @@ def _has_options(given: Mapping[str, Any], fields: Mapping[str, str], own: Colle
     return bool(fields) or any(value is not None for name, value in given.items() if name not in own)
 
 
-def _find_all(names: Mapping[str, str]) -> None:
+def _check_names(names: Mapping[str, str]) -> None:
     """Check all names before a part is imported, because an import is slow."""
     for kind, name in names.items():
         if name:
@@ -89,7 +90,7 @@ def _select_parts(arguments: dict[str, Any], read: Callable[[str], Layer]) -> di
     layers = [read(source) for source in arguments.get("config") or []]
     part_arguments = {key: arguments.get(key) for key in ("data", "likelihood", "prior")}
     names = part_names(arguments.get("model"), arguments.get("sampler"), layers, part_arguments)
-    _find_all(names)
+    _check_names(names)
     parts: dict[str, tuple[str, PartOptions]] = {}
     for kind in PARTS:
         name, model = names[kind], parts["model"][1] if "model" in parts else None

@@ -57,7 +57,12 @@ def plot(
         common.value("--format", None, "png, svg, pdf, eps or tiff; repeatable; default png"),
     ] = None,
     only: Annotated[
-        list[str] | None, common.value("--only", "PICTURE", "draw only this picture; repeatable; default: all")
+        list[str] | None,
+        common.value(
+            "--only",
+            "PICTURE",
+            "draw only this picture; repeatable; default: all (loss only for several runs), or band for a file",
+        ),
     ] = None,
     range: Annotated[
         str | None, common.value("--range", "LOW,HIGH", "for the picture band: range of the input")
@@ -75,7 +80,8 @@ def plot(
         common.value(
             "--truth",
             "data|EXPR|FILE",
-            "for the picture band: true curve, from the data set (data), an expression of x, or a file; default data",
+            "for the picture band: add a true curve: data (of the data set; also without a value), an expression of x, "
+            "or a file",
         ),
     ] = None,
     overlay: Annotated[
@@ -90,7 +96,7 @@ def plot(
 ) -> None:
     """Plot a run: its predictions, calibration, convergence and sampler statistics.
 
-    With several runs, each figure shows the predictions, or the loss, of all runs.
+    With several runs, each of the pictures band, ood and loss shows all runs.
 
     \b
     Examples:

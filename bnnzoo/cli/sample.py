@@ -81,7 +81,7 @@ def _sample(
         stop.refuse_more(out)
         if not together.is_first():
             return
-        # Only the test rows are scored here. `evaluate` scores other rows and stores the results in the file.
+        # The command `evaluate` also computes leave-one-out metrics, which take longer, and stores predictions.
         start_time, is_scored = time.perf_counter(), is_recipe_chosen and recipe.test_fraction
         scores = evaluate.of_rows(run.predictor, *run.test_rows()).estimates if is_scored else {}
         seconds = {"seconds_scoring": round(time.perf_counter() - start_time, 2)} if is_scored else {}
@@ -94,7 +94,7 @@ def _sample(
 def _show(recipe: Recipe, dataset: Any, is_recipe_chosen: bool, **_: Any) -> None:
     """Print the recipe that `sample` would use, or the recipe of a run file, as YAML for --config.
 
-    With one NAME and no option, describe the model, sampler, prior, data set or recipe with this name.
+    With one NAME and no option, describe the part, data set, observer, reference or recipe with this name.
 
     \b
     Examples:

@@ -68,9 +68,10 @@ def runnable() -> dict[str, str]:
 
 @no_type_check  # Typer passes a context of the base class of its `Context`
 def list_recipes(context: typer.Context, json: common.Json = False, debug: common.Debug = False) -> None:
-    """List the recipes of the zoo that can be run unchanged, or run some of them.
+    """List the recipes of the zoo that name a model and a sampler, or run some of them.
 
-    Any pair MODEL.SAMPLER can be run too, if the model has an example and the sampler has a recipe.
+    Some of these recipes need --data. Any pair MODEL.SAMPLER can be run too, if the model and the sampler each have a
+    recipe.
 
     \b
     Examples:
@@ -128,9 +129,9 @@ def run(
 
     If a command with -o was stopped, the same command continues: each unfinished run resumes from its last checkpoint.
 
-    R-hat and ESS are computed from predictions. NLL and RMSE are computed for the test rows, in standardised units. NLL
-    moments is the NLL of a Gaussian with the predictive mean and variance. The column seconds has the time of the whole
-    process: start, compilation, warm-up and sampling.
+    R-hat and ESS are the worst values over predictions and other tested quantities. NLL and RMSE are computed for the
+    test rows, for regression in standardised units. NLL moments is the NLL of a Gaussian with the predictive mean and
+    variance. The column seconds has the time of the whole process: start, compilation, warm-up and sampling.
 
     \b
     Examples:
@@ -177,14 +178,14 @@ def _run_jobs(
     """Run the jobs whose runs are not complete, and return one row of the table for every job."""
     missing = missing_jobs(jobs, force=force)
     executor = DaskExecutor(scheduler) if scheduler and missing else LocalExecutor(workers)
-    room = RunFiles()
-    missing = room.prepare(missing, force=force)
-    outcomes = _run_all(executor, missing, len(jobs), room, keep=keep, quiet=quiet)
+    run_files = RunFiles()
+    missing = run_files.prepare(missing, force=force)
+    outcomes = _run_all(executor, missing, len(jobs), run_files, keep=keep, quiet=quiet)
     return [row_of(job, outcomes.get(job.name)) for job in jobs]
 
 
 def _run_all(
-    executor: AbstractExecutor, missing: Sequence[Job], total: int, room: RunFiles, *, keep: bool, quiet: bool
+    executor: AbstractExecutor, missing: Sequence[Job], total: int, run_files: RunFiles, *, keep: bool, quiet: bool
 ) -> dict[str, Outcome]:
     """Run the missing jobs and return their outcomes by name. Show the progress, and pass signals on to the jobs.
 
@@ -202,9 +203,9 @@ def _run_all(
     with signals.receive_signals(pass_on), fleet_screen(total, total - len(missing), quiet=quiet) as screen:
         for outcome in executor.outcomes(missing, screen.tell):
             screen.end(outcome)
-            room.end(job_by_name[outcome.name], outcome)
+            run_files.end(job_by_name[outcome.name], outcome)
             outcomes[outcome.name] = outcome
-    room.tidy(missing)
+    run_files.tidy(missing)
     if received_signals:
         done = total - sum(outcome.code != 0 for outcome in outcomes.values())
         remedy = "run the same command again to continue" if keep else "use -o DIR to keep finished runs"

@@ -65,7 +65,8 @@ def check_free(path: Path, *, force: bool, remedy: str = "another [[out]], or [[
         remedy: the remedy in the message if the file exists.
 
     Raises:
-        UsageError: if a file exists and `force` is false, or if `path` exists but is not a regular file.
+        UsageError: if a file exists and `force` is false, if `path` exists but is not a regular file, if `path` is a
+            link to a missing file, or if `path` cannot be examined.
     """
     try:
         exists = path.exists()
@@ -110,6 +111,7 @@ def copy_atomically(source: Path, path: Path) -> None:
 
     Raises:
         BnnzooError: if the copy cannot be written. A previous file at `path` is then unchanged.
+        OSError: if the source cannot be opened.
     """
     with open(source, "rb") as content:
         write_atomically(path, lambda file: shutil.copyfileobj(content, file))

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def record_table(values: Mapping[str, Any]) -> str:
-    """Return a table with one `key value` per row; values that are None are omitted."""
+    """Return a table with a key and its value in each row; values that are None are omitted."""
     rows = (
         f"<tr><th>{escape(key)}</th><td>{_cell(value)}</td></tr>" for key, value in values.items() if value is not None
     )

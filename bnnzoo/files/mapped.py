@@ -28,9 +28,9 @@ from bnnzoo.errors import UsageError
 LARGE_BYTES = 500_000_000
 """Size of the values of a data file, in bytes as float32, above which its rows are kept in temporary files."""
 _BLOCK_BYTES = 2**24
-"""Size of the blocks in which mapped arrays are read and written."""
+"""Size of the blocks in which mapped arrays are read and written, in bytes."""
 _ROOMY_FOLDER = Path("/var/tmp")
-"""Folder for large temporary files on Unix. The usual one, /tmp, is often in memory."""
+"""Folder for large temporary files on Unix. The usual folder, /tmp, is often in memory."""
 _SECONDS_BETWEEN_TRIMS = 0.05
 _MAPPINGS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 """The mappings of all arrays that exist."""
@@ -46,10 +46,10 @@ def is_mapped(array: Any) -> bool:
 def empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.memmap:
     """Return an array of zeros in a temporary file.
 
-    The file is in the folder of the environment variable TMPDIR, if it is set.
+    The file is in the folder of the environment variable TMPDIR if this is set, and otherwise in /var/tmp if possible.
 
     Raises:
-        UsageError: if the folder has too little free space.
+        UsageError: if the folder has too little free space, or if the space cannot be reserved.
     """
     folder = _folder()
     size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
@@ -65,7 +65,7 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.memmap:
                 os.posix_fallocate(file.fileno(), 0, size)
             except OSError as error:
                 raise UsageError(
-                    f"{folder}: a temporary file of {size / 1e9:.2g} GB cannot be made ({error}); {remedy}"
+                    f"{folder}: a temporary file of {size / 1e9:.2g} GB cannot be created ({error}); {remedy}"
                 ) from error
         file.truncate(size)
         # The mapping keeps the file alive after it is closed.
@@ -80,7 +80,7 @@ def store(array: NDArray[Any]) -> np.memmap:
 
 
 def row_blocks(array: NDArray[Any]) -> Iterator[slice]:
-    """Yield consecutive slices of the rows of an array. A slice of float32 or float64 numbers has at most 16 MB."""
+    """Yield consecutive slices of the rows of an array. A slice has at most 16 MiB, or a single row."""
     size = rows_of_a_block(array)
     for start in range(0, len(array), size):
         yield slice(start, min(start + size, len(array)))
@@ -128,10 +128,10 @@ def take(array: NDArray[Any], indices: Int[np.ndarray, " taken"]) -> NDArray[Any
 
 
 def _trim_later(array: np.memmap) -> None:
-    """Give the pages of a mapped array back twenty times per second. Their content stays in the file.
+    """Return the pages of a mapped array to the system twenty times per second. Their content stays in the file.
 
-    The operating system would take the pages back when it needs memory. But until then they would count as memory of
-    this process, and a job scheduler may end a process that has too much.
+    The operating system takes the pages back only when it needs memory. Until then the pages would count as memory of
+    this process, and a job scheduler may end a process that uses too much memory.
     """
     mapping = getattr(array, "_mmap", None)
     if not isinstance(mapping, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):

@@ -10,6 +10,7 @@ from typing import Any
 from bnnzoo.errors import UsageError
 
 _LONGEST_SHOWN = 80
+"""Maximal number of characters of a path in an error message of the file system."""
 
 
 def checked_path(path_given: str | Path, *, folder: bool = False) -> Path:
@@ -25,7 +26,8 @@ def checked_path(path_given: str | Path, *, folder: bool = False) -> Path:
     """
     text, path = os.fspath(path_given), Path(path_given)
     if not text or (not folder and path.name in ("", "..")):
-        raise UsageError(f"{text or repr(text)}: is not the name of a file; give one, such as run.nc")
+        kind, example = ("folder", "runs") if folder else ("file", "run.nc")
+        raise UsageError(f"{text or repr(text)}: is not the name of a {kind}; give one, such as {example}")
     if not folder and text.endswith("/"):
         raise UsageError(f"{text}: is the name of a folder; give a file, such as {text}run.nc")
     try:

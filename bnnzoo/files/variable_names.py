@@ -9,7 +9,8 @@ _LONGEST = 180
 
 In the file, names get prefixes such as `linearised_at_`. HDF5 and the reader limit the length of the prefixed name.
 """
-_TAKEN = ("chain", "draw")
+_DIMENSIONS = ("chain", "draw")
+"""Names of the dimensions of the file."""
 
 
 def fault(name: str) -> str:
@@ -17,8 +18,8 @@ def fault(name: str) -> str:
     if not name:
         return "has no name"
     if len(name) > _LONGEST:
-        return f"has a name of {len(name)} letters, but at most {_LONGEST} are allowed"
-    if name in _TAKEN:
+        return f"has a name of {len(name)} characters, but at most {_LONGEST} are allowed"
+    if name in _DIMENSIONS:
         return f"has the name {name}, which bnnzoo needs for a dimension of the file; rename it"
     if "/" in name or name.startswith(".") or name != name.strip() or not name.isprintable():
         return (

@@ -50,7 +50,7 @@ class Children:
         code, last_message = 0, ""
         for attempt in range(1, ATTEMPTS + 1):
             if self._received_signal:
-                return Outcome(job.name, 128 + self._received_signal, time.perf_counter() - start_time, "not begun")
+                return Outcome(job.name, 128 + self._received_signal, time.perf_counter() - start_time, "not started")
             code, last_message = self._run_once(job, tell)
             # A batch system may also stop a process with a signal. The job has then written a checkpoint.
             signal_number = -code if code < 0 else code - 128 if code in _SIGNAL_EXIT_CODES else 0

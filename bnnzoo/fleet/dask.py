@@ -41,7 +41,7 @@ class DaskExecutor(AbstractExecutor):
             self._client: Any = Client(address, timeout=_SECONDS_TO_CONNECT, set_as_default=False)
         except (OSError, ValueError, TimeoutError) as error:
             remedy = (
-                "start one with `dask scheduler`, and on each machine a worker with one thread (`dask worker ADDRESS`)"
+                "start one with `dask scheduler`, and on each machine a worker with `dask worker ADDRESS --nthreads 1`"
             )
             raise UsageError(f"{setting('scheduler', address)}: no Dask scheduler at this address; {remedy}") from error
         self._fleet = f"bnnzoo-{secrets.token_hex(4)}"
@@ -96,7 +96,7 @@ class DaskExecutor(AbstractExecutor):
                     return Outcome(job.name, error.exit_code, outcome.seconds, str(error))
             return outcome._replace(content=None)
         if self._received_signal:
-            return Outcome(job.name, 128 + self._received_signal, 0.0, "not begun")
+            return Outcome(job.name, 128 + self._received_signal, 0.0, "not started")
         if future.status != "error":
             return Outcome(job.name, 1, 0.0, "cancelled by the scheduler")
         error = future.exception()

@@ -17,15 +17,18 @@ Tell = Callable[[str, Progress], None]
 
 
 class Outcome(NamedTuple):
-    """The result of a job. If `code` is 0, the run is in the file of the job."""
+    """The result of a job. If `code` is 0, the run is in the file of the job, or in `content`."""
 
     name: str
     code: int
-    """The exit code of the job's process."""
+    """The exit code of the job: that of its process, or 1 if the process was killed in every attempt."""
     seconds: float
-    """Wall-clock time of the whole process: start, compilation, warm-up and sampling."""
+    """Wall-clock time of the job: start, compilation, warm-up and sampling, over all attempts.
+
+    It is 0 if a Dask task failed or did not start.
+    """
     last_message: str = ""
-    """The reason of a failure."""
+    """The last message of the job's process; for a job that failed, the reason."""
     content: bytes | None = None
     """The content of the file, if the job ran on a machine that does not share its folder."""
 

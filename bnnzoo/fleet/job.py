@@ -20,6 +20,6 @@ class Job:
     """Folder to which relative paths of data refer, if it exists on the machine of the process."""
     debug: bool = False
     packages: tuple[tuple[str, str], ...] = ()
-    """Name and version of bnnzoo, and of other packages with parts of the recipe, on the requesting machine."""
+    """Name and version, on the machine of the command, of bnnzoo and of other packages with parts of the recipe."""
     replaces: str = ""
     """Identity (`store.identity_of`) of the complete run that this job replaces; empty if there is none."""

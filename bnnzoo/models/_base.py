@@ -47,13 +47,16 @@ def as_images(x: Shaped[np.ndarray, "batch ..."], model: str) -> Shaped[np.ndarr
         return x
     shape: Any = x.shape[1:]
     raise UsageError(
-        f"model {model}: needs images [row, height, width] or [row, channel, height, width], but a row of the data has "
-        f"the shape {list(shape)}; use model mlp, or give images: an .npz file, an IDX folder, or [[data=digits]]"
+        f"model {model}: needs images, as rows of shape [height, width] or [channel, height, width] (got rows of shape "
+        f"{list(shape)}); use model mlp, or give images: an .npz file, an IDX folder, or [[data=digits]]"
     )
 
 
 def pool(image: Float[Array, "channel height width"]) -> Float[Array, "channel half_height half_width"]:
-    """Return the mean of each 2 x 2 square of every channel. An axis of size 1 is not pooled."""
+    """Return the mean of each 2 x 2 square of every channel.
+
+    An axis of size 1 is not pooled. The last row or column of an axis of another odd size is not used.
+    """
     channel, height, width = image.shape
     h, w = min(2, height), min(2, width)
     image = image[:, : height - height % h, : width - width % w]
@@ -121,8 +124,8 @@ class Perceptron(eqx.Module):
     """Dense layers with an activation function between them.
 
     For a batch of rows, `outputs_of_rows` is about twice as fast as `jax.vmap` of the network, which transposes the
-    values of each layer to add the bias. In this method rows are the last axis, because XLA multiplies such matrices
-    faster.
+    values of each layer to add the bias. In `outputs_of_rows` the rows are the last axis, because XLA multiplies such
+    matrices faster.
     """
 
     ends_with_linear_layer: ClassVar[bool] = True

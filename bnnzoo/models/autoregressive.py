@@ -86,7 +86,11 @@ class Autoregressive(AbstractPerceptron):
     components: Annotated[int, Ge(1), Doc("number of Gaussians per column")] = 3
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
-        """Return a masked perceptron for `input_shape[0]` columns. Each column has the same number of outputs."""
+        """Return a masked perceptron for `input_shape[0]` columns. Each column has the same number of outputs.
+
+        Raises:
+            UsageError: if `num_outputs` is not a multiple of the number of columns.
+        """
         columns = input_shape[0]
         if num_outputs % columns:
             raise UsageError(
@@ -105,7 +109,9 @@ class Autoregressive(AbstractPerceptron):
     def default_likelihood(cls, task: Task) -> str:
         """Return `mixture-per-target`. Raise a `UsageError` for every task except density."""
         if task != "density":
-            raise UsageError("model autoregressive: models all columns without inputs; use [[task=density]]")
+            raise UsageError(
+                f"model autoregressive: supports only densities (got task {task}); use [[task=density]], or model mlp"
+            )
         return "mixture-per-target"
 
     def own_likelihood(self) -> AbstractLikelihood:

@@ -52,7 +52,10 @@ class Cnn(AbstractModel):
 
     def __check_init__(self) -> None:
         if not self.channels or any(width < 1 for width in (*self.channels, *self.hidden)):
-            raise ValueError(f"channels, hidden: every width must be >= 1 (got {self.channels}, {self.hidden})")
+            raise ValueError(
+                "channels, hidden: every width must be >= 1, and channels must not be empty (got "
+                f"{self.channels}, {self.hidden})"
+            )
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel: must be odd (got {self.kernel})")
 

@@ -17,7 +17,7 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood, Mixture
 class Mdn(AbstractPerceptron):
     """A perceptron whose outputs are the weights, means and scales of a mixture of Gaussians (Bishop 1994).
 
-    The mixture is the model's own likelihood. If it has only one component, it is a Gaussian whose mean and scale are
+    The mixture is the model's own likelihood. A mixture with one component is a Gaussian whose mean and scale are
     outputs of the network.
     """
 

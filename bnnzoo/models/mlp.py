@@ -10,7 +10,7 @@ from bnnzoo.models._base import AbstractPerceptron, Perceptron, activation_funct
 
 
 class Mlp(AbstractPerceptron):
-    """Dense layers with an activation between them. Parameters `layers_0_weight`, `layers_0_bias`, ..."""
+    """Dense layers with an activation function between them. Parameters `layers_0_weight`, `layers_0_bias`, ..."""
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
         """Return a perceptron with the hidden widths of this model."""

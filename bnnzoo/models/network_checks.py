@@ -28,7 +28,7 @@ def check(model: AbstractModel, network: Any, architecture: Architecture, likeli
         likelihood: name of the likelihood, for the message.
 
     Raises:
-        UsageError: if the network does not accept an input, or if its outputs are wrong.
+        UsageError: if the network cannot be called, does not accept an input, or returns wrong outputs.
     """
     if not callable(network):
         result = "nothing" if network is None else f"a {type(network).__name__}"

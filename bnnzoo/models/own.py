@@ -34,7 +34,12 @@ class Own(AbstractModel):
         return PREFIX + type(self.network).__name__.casefold()
 
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
-        """Return the user's network with random values in its weight arrays."""
+        """Return the user's network with random values in its weight arrays.
+
+        Raises:
+            UsageError: if the network has a BatchNorm or Dropout layer, does not accept an input, or returns wrong
+                outputs.
+        """
         self._check(input_shape, num_outputs)
         leaves, structure = jax.tree.flatten(self.network)
         keys = jax.random.split(key, len(leaves))
@@ -64,7 +69,7 @@ class Own(AbstractModel):
 
 
 def _refuse_layers(name: str, network: Any) -> None:
-    """Check that no layer uses other rows (BatchNorm) or random numbers (Dropout).
+    """Check that no layer uses other rows (BatchNorm) or random numbers (Dropout outside inference mode).
 
     Raises:
         UsageError: if there is such a layer. The message names a replacement for it.

@@ -21,6 +21,7 @@ class RunStart:
     warmup: int
     draws: int
     thin: int
+    """Steps per kept draw. With a time budget, `warmup`, `draws` and `thin` are planned values that can change."""
     steps: int
     """Steps per chain before this report: 0, or the step of the checkpoint from which the run is resumed."""
     recipe: dict[str, Any]
@@ -65,7 +66,7 @@ class RunEnd:
 
     event: ClassVar[str] = "end"
     verdict: str
-    """The result of the convergence test in words; empty if there are too few draws for a test."""
+    """The result of the convergence test in words; empty if the test failed, or if a large run has too few draws."""
     draws: int
     """Kept draws per chain."""
     seconds: float
@@ -90,8 +91,8 @@ Report = RunStart | ChunkReport | RunEnd | RunFailure
 class AbstractObserver(abc.ABC):
     """An object that logs a run while it is running.
 
-    A run calls `observe` between chunks of steps, in its first process. The draws do not depend on observers. If
-    `observe` raises an exception, the run warns once and continues.
+    A run calls `observe` between chunks of steps, in its first process. The draws do not depend on observers. The
+    run warns about the first exception that `observe` raises, ignores later ones, and continues.
 
     For `--log-to NAME:TEXT`, the class that a plugin registers as NAME is called with TEXT (empty if there is none)
     before the run starts. Raise `bnnzoo.UsageError` there if TEXT is invalid or a library is missing.

@@ -12,9 +12,9 @@ def require_library(module: str, extra: str) -> Any:
     """Import and return a library that the optional dependency `extra` of bnnzoo installs.
 
     Raises:
-        UsageError: if it cannot be imported. The message contains the command that installs it.
+        UsageError: if the library cannot be imported. The message contains the command that installs it.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise UsageError(f"requires {module} ({error}): pip install 'bnnzoo[{extra}]'") from error
+        raise UsageError(f"requires {module} ({error}); pip install 'bnnzoo[{extra}]'") from error

@@ -58,7 +58,10 @@ class Picture:
         return path
 
     def inline_svg(self) -> str:
-        """Return the picture as an SVG element for an HTML page, without background, ids or external references."""
+        """Return the picture as an SVG element for an HTML page.
+
+        It has no background, no metadata, no ids of groups and no references to other files.
+        """
         svg = self._render("svg", **{"svg.fonttype": "none"}).decode()
         svg = svg[svg.index("<svg") :]
         svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)

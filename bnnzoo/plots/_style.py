@@ -30,7 +30,7 @@ VARIABLES = {
     "--sky": SKY,
     "--amber": AMBER,
 }
-"""The colours by the names of the CSS variables with which an HTML page can change them."""
+"""Names of CSS variables with their colours. An HTML page can set the variables to change the colours."""
 
 WIDTH = 4.0
 """Width of a picture in inches: one journal column. At this width, 9-point text is readable on a phone."""
@@ -99,7 +99,7 @@ def tint(colour: str, strength: float) -> tuple[float, float, float]:
 
 
 def title(panel: Axes, text: str, *, letters: int = 48, **options: Any) -> None:
-    """Set the title of a panel, with line breaks after at most `letters` letters."""
+    """Set the title of a panel, with line breaks after at most `letters` characters."""
     panel.set_title(textwrap.fill(text, letters), **options)
 
 
@@ -113,7 +113,7 @@ def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], **
     """Add a legend above the panels, in as many columns as fit."""
     lines = [textwrap.fill(label, 48) for label in labels]
     letters = max((len(line) for label in lines for line in label.splitlines()), default=1)
-    # Widths in points: 5 per letter, and 36 for the line sample and the space of a column.
+    # Widths in points: 5 per character, and 36 per column for the line sample and the gap.
     fitting = int(72 * figure.get_figwidth() / (5 * letters + 36))
     figure.legend(handles, lines, loc="outside upper center", ncols=max(1, min(fitting, len(lines))), **options)
 

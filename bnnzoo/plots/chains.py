@@ -82,11 +82,11 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
         axes[-1, 0].set(xlabel="rank among the draws of all chains, divided by the number of draws", xlim=(0, 1))
         figure.supylabel("frequency / uniform", fontsize=9)
         _style.add_chain_legend(figure, axes[0, 0].patches[1:])
-    worst = {name: float(np.abs(frequencies - 1).max()) for name, frequencies in counts.items()}
-    name = max(worst, key=lambda key: worst[key])
+    differences = {name: float(np.abs(frequencies - 1).max()) for name, frequencies in counts.items()}
+    name = max(differences, key=lambda key: differences[key])
     alt = (
         f"Frequency of the ranks of each chain's draws, for {len(values)} predictions. The frequency is 1 (uniform) "
-        f"if the chains agree. The largest difference from 1 is {worst[name]:.2g}, for {name}. The grey band "
+        f"if the chains agree. The largest difference from 1 is {differences[name]:.2g}, for {name}. The grey band "
         "contains 98 % of the frequencies if the chains agree."
     )
     table = pd.DataFrame(

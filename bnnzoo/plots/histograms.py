@@ -75,6 +75,7 @@ def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
 def sbc(names: Sequence[str], uniform: Float[np.ndarray, "replicate quantity"]) -> Picture:
     """Draw the histogram of the ranks of the true values, divided by the frequency of a uniform distribution.
 
+    `uniform` contains u of each replicate and quantity: the rank plus noise, divided by the number of draws plus 1.
     There is one panel per quantity. See Talts et al. 2018. If the draws are calibrated, the value of each bin is in the
     grey band with probability 99 %. A bowl means that the draws are too narrow. A hump means that they are too wide. A
     slope means that they are too low or too high.
@@ -92,7 +93,7 @@ def sbc(names: Sequence[str], uniform: Float[np.ndarray, "replicate quantity"]) 
             panel.stairs(value, edges, fill=True, color=BLUE, alpha=0.45, lw=0)
             panel.set_title(name, fontsize=8)
             panel.set_ylim(0, 1.1 * max(float(relative_counts.max()), float(high)))
-        axes[-1, 0].set(xlabel="rank of the true value among the draws / number of draws", xlim=(0, 1))
+        axes[-1, 0].set(xlabel="rank of the true value among the draws, relative to the number of draws", xlim=(0, 1))
         figure.supylabel("frequency / uniform", fontsize=9)
     num_outside = int(np.sum((relative_counts < low) | (relative_counts > high)))
     alt = (

@@ -30,9 +30,9 @@ class Descent(NamedTuple):
 
 
 def loss(paths: Sequence[Descent]) -> Picture:
-    """Draw the loss against the step, which has a log axis, with one colour per run and one line per chain.
+    """Draw the loss against the step, on a logarithmic step axis, with one colour per run and one line per chain.
 
-    Dashed lines show the mean loss of the draws of each run.
+    A dashed line shows the mean loss over the draws of a run, if it was recorded.
     """
     rows = []
     with _style.style():
@@ -57,19 +57,20 @@ def loss(paths: Sequence[Descent]) -> Picture:
                 rows.append(
                     {"run": path.name, "what": "at the end", "loss": float(_curves_of_path(path)[-1][1][:, -1].mean())}
                 )
-        # The lower half of the vertical axis shows the final range, and the upper half a part of the initial fall.
+        # The lower half of the vertical axis shows the range of the second halves of all curves. The upper half shows a
+        # part of the initial fall.
         low, high = min(ends, default=0.0), max(ends, default=1.0)
         room = (high - low) or 1.0
         panel.set_ylim(low - 0.1 * room, high + room)
         panel.set(xscale="log", xlabel="step", ylabel="loss L(θ) = −log p(θ, D), up to a constant")
         _style.add_legend(figure, *panel.get_legend_handles_labels())
-    curve_label = "; ".join(f"{row['run']}: {row['what']} {row['loss']:.4g}" for row in rows)
-    alt = f"The loss of {len(paths)} runs over their steps, one line per chain. {curve_label}."
+    losses_text = "; ".join(f"{row['run']}: {row['what']} {row['loss']:.4g}" for row in rows)
+    alt = f"The loss of {len(paths)} runs over their steps, one line per chain. {losses_text}."
     return Picture("loss", "Loss over the steps", alt, figure, pd.DataFrame(rows))
 
 
 def _curves_of_path(path: Descent) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return curves for warm-up and for the draws: some step numbers, and the loss of each chain at these steps."""
+    """Return a curve for warm-up and one for the draws: step numbers, and the loss of each chain at these steps."""
     curves = []
     if path.warmup is not None:
         count = path.warmup.shape[1]

@@ -84,7 +84,7 @@ def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
 
 
 def _edges(score: str, values: list[np.ndarray]) -> np.ndarray:
-    """Return the edges of the bins. Values above the 99 % quantile of the finite values are in the last bin."""
+    """Return the edges of the bins. The last edge is the largest 99 % quantile of the arrays' finite values."""
     values = [finite for score_values in values if len(finite := score_values[np.isfinite(score_values)])]
     if score == "max_probability" or not values:
         return np.linspace(0, 1, _BINS + 1)

@@ -37,7 +37,7 @@ class Statistic(NamedTuple):
 
 _POINTS = 120
 _LOG_FROM = 100.0
-_SHARE_FROM = 0.5
+_FRACTION_FROM = 0.5
 """If values are non-negative and their maximum is between this number and 1, the axis is from 0 to 1."""
 
 
@@ -99,7 +99,10 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
 
 
 def stretches(values: Float[np.ndarray, "chain draw"]) -> tuple[np.ndarray, Float[np.ndarray, "chain stretch"]]:
-    """Return the centres of about 120 successive stretches of equal length, and the mean of each stretch."""
+    """Return the centres of at most 120 successive stretches of equal length, and the mean of each stretch.
+
+    If the last draws do not fill a stretch, they are left out.
+    """
     length = max(1, -(-values.shape[1] // _POINTS))
     count = values.shape[1] // length
     means = values[:, : count * length].reshape(len(values), count, length).mean(2)
@@ -111,7 +114,7 @@ def _set_range(panel: Axes, values: Float[np.ndarray, " value"], *, may_be_fract
     if not len(values):
         return
     low, high = float(values.min()), float(values.max())
-    if may_be_fraction and low >= 0 and _SHARE_FROM < high <= 1:
+    if may_be_fraction and low >= 0 and _FRACTION_FROM < high <= 1:
         panel.set_ylim(-0.03, 1.03)
     elif low > 0 and high > _LOG_FROM * max(low, 1e-3):
         panel.set_yscale("log")

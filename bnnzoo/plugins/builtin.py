@@ -1,4 +1,4 @@
-"""The built-in entries. They are registered like the entries of a plugin: as text, imported when they are used."""
+"""The built-in entries. They are registered like those of a plugin: as text, whose targets are imported when used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
 """Names of parts and commands in other packages. An error message names the package to install."""
 
 CLASSES_ELSEWHERE = dict.fromkeys(("Austerity", "Confidence", "MinibatchBarker"), "bnnzoo-minibatch-tests")
-"""Classes of other packages that can be imported from `bnnzoo` if their package is installed."""
+"""Classes of other packages, each with its package. They can be imported from `bnnzoo` if the package is installed."""
 
 COMMANDS = {
     "sample": "sample",

@@ -1,7 +1,7 @@
 """Discovery of plugins, with checks of their entries.
 
-A plugin is an entry point of the group `bnnzoo`. The built-in parts form such a plugin too. Each plugin is loaded on
-its own. If it fails, the failure is recorded, and the other plugins are not affected.
+A plugin is an entry point of the group `bnnzoo`. The built-in parts form such a plugin too. Each plugin is loaded
+separately. If a plugin fails, the failure is recorded, and the other plugins are not affected.
 
 Two environment variables select the plugins: `BNNZOO_PLUGINS=a,b` loads only these distributions, and
 `BNNZOO_DISABLE_PLUGINS=1` loads only bnnzoo itself. `BNNZOO_STRICT_PLUGINS=1` raises an error if a plugin fails, for
@@ -31,13 +31,13 @@ from bnnzoo.suggestions import near_names
 GROUP = OWN = "bnnzoo"
 KINDS = ("models", "samplers", "datasets", "likelihoods", "priors")
 RECIPES = "configs"
-"""The kind of recipes. Their entries are files that are read and not imported."""
+"""The kind of recipes. Their targets are files that are read and not imported."""
 COMMANDS = "commands"
 """The kind of commands of the command line. They are not parts of a recipe."""
 OBSERVERS = "observers"
 """The kind of observers, which log runs. They are not parts of a recipe."""
 REFERENCES = "references"
-"""The kind of reference posteriors. Their entries are run files that are read and not imported."""
+"""The kind of reference posteriors. Their targets are run files that are read and not imported."""
 EXACTNESS = ("exact", "noise-corrected", "biased", "approximate")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -54,9 +54,9 @@ _Point = Any
 
 
 class Registered(NamedTuple):
-    """A checked entry with its origin.
+    """A checked entry with its kind and its origin.
 
-    `declared` is the file and the line of the hook that returned the entry.
+    `distribution` is the installed package. `declared` is the file and line of the hook that returned the entry.
     """
 
     kind: str
@@ -81,8 +81,8 @@ class Plugin(NamedTuple):
         name: the name of the entry point.
         distribution: the distribution (installed package) with the entry point.
         version: the version of the distribution; "" if it is not installed.
-        error: the reason of the failure in one line; empty if there is none.
-        where: file and line, if the plugin could not be loaded.
+        error: the problem in one line, such as a failure to load or a name of another plugin; empty if there is none.
+        where: file and line of the failure, if the plugin could not be loaded.
         traceback: the traceback, if the plugin could not be loaded.
         counts: the number of entries of each kind.
     """
@@ -97,7 +97,7 @@ class Plugin(NamedTuple):
 
 
 class LoadedPlugins(NamedTuple):
-    """The plugins, their entries by kind, and the failures for which no warning was given yet."""
+    """The plugins, their entries by kind, and the problems of which the user was not warned yet."""
 
     plugins: list[Plugin]
     entries_by_kind: dict[str, list[Registered]]
@@ -106,7 +106,11 @@ class LoadedPlugins(NamedTuple):
 
 @functools.cache
 def load_plugins() -> LoadedPlugins:
-    """Load every plugin that the environment variables allow. The result is cached."""
+    """Load every plugin that the environment variables allow. The result is cached.
+
+    Raises:
+        PluginError: if a plugin has a problem and `BNNZOO_STRICT_PLUGINS` is set.
+    """
     points, plugins = _allowed_entry_points()
     entries_by_kind: dict[str, list[Registered]] = {kind: [] for kind in _HOOKS.values()}
     for point in points:
@@ -133,7 +137,7 @@ def load_plugins() -> LoadedPlugins:
 
 
 def report(plugin: Plugin) -> str:
-    """Return the failure of a plugin as one line."""
+    """Return the problem of a plugin as one line."""
     if not plugin.version:
         return f"plugin {plugin.distribution}: {plugin.error}"
     return f"plugin {plugin.name} of {plugin.distribution} {plugin.version}: {plugin.error}"
@@ -165,7 +169,7 @@ def canonical(distribution: str) -> str:
 
 
 def stdout_to_stderr() -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which stdout goes to stderr. A plugin is imported in it, because stdout is for results."""
+    """Return a context in which stdout goes to stderr. Plugins are imported in this context: stdout is for results."""
     return contextlib.redirect_stdout(sys.stderr)
 
 
@@ -187,7 +191,7 @@ def _allowed_entry_points() -> tuple[list[_Point], list[Plugin]]:
     seen_names: set[str] = set()
     for distribution in distributions():
         name = _distribution_name(distribution)
-        if name in seen_names or not _is_chosen(name):
+        if name in seen_names or not _is_allowed(name):
             continue  # of several installations, only the first one on the path counts
         seen_names.add(name)
         try:
@@ -198,7 +202,7 @@ def _allowed_entry_points() -> tuple[list[_Point], list[Plugin]]:
     return sorted(points, key=lambda point: (_origin(point)[0] != OWN, *_origin(point), point.name)), damaged
 
 
-def _is_chosen(distribution: str) -> bool:
+def _is_allowed(distribution: str) -> bool:
     """Whether the environment variables allow loading the plugins of a distribution (an installed package)."""
     if distribution == OWN:
         return True
@@ -272,14 +276,14 @@ def _declaration_place(hook: Any) -> str:
 
 
 def _refuse_duplicates(new_entries: list[Registered], entries_by_kind: dict[str, list[Registered]]) -> None:
-    """Raise if the distribution already has an entry of this name, because `distribution:name` would be ambiguous."""
+    """Raise if the distribution already has an entry of this kind and name, so that full names are unambiguous."""
     for entry in new_entries:
         if any(existing.full_name == entry.full_name for existing in entries_by_kind[entry.kind]):
-            raise PluginError(f"{entry.distribution} offers {singular(entry.kind)} {entry.name!r} twice")
+            raise PluginError(f"{entry.distribution} offers {singular(entry.kind)} {entry.name!r} twice; rename one")
 
 
 def _check_hook_names(manager: pluggy.PluginManager, plugin: Any) -> None:
-    """Raise for a misspelt or unmarked hook, because pluggy ignores it without a message."""
+    """Raise for a misspelt or undecorated hook, because pluggy ignores such a hook without a message."""
     for name in dir(plugin):
         if not name.startswith("bnnzoo_") or not inspect.isroutine(getattr(plugin, name, None)):
             continue
@@ -304,10 +308,11 @@ def _check_entries(kind: str, hook: str, entries: Any) -> Iterable[Entry]:
         if not (_RECIPE_NAME if kind == RECIPES else _NAME).fullmatch(name):
             marks = "-, _ and ." if kind == RECIPES else "- and _"
             raise PluginError(
-                f"{hook}: invalid name {entry.name!r}; use letters, digits, {marks}, at most 64 characters"
+                f"{hook}: invalid name {entry.name!r}; use letters, digits, {marks}, with a letter or digit first, and "
+                "at most 64 characters"
             )
         if name in names:
-            raise PluginError(f"{hook}: the name {entry.name!r} is used twice")
+            raise PluginError(f"{hook}: the name {entry.name!r} is used twice; rename one of the entries")
         if not _FILE_TARGETS.get(kind, _TARGET).fullmatch(entry.target):
             expected_form = _FORMS.get(kind, "package.module:Attribute")
             raise PluginError(f"{hook}: {name}: invalid target {entry.target!r}; write {expected_form!r}")
@@ -322,7 +327,7 @@ def _check_entries(kind: str, hook: str, entries: Any) -> Iterable[Entry]:
 
 
 def _with_conflicts(plugin: Plugin, entries_by_kind: dict[str, list[Registered]]) -> Plugin:
-    """Return the record of a plugin. Its `error` lists the names that other plugins use too."""
+    """Return the record of a plugin. Its `error` lists the names that other plugins use too, if there are any."""
     if plugin.error or plugin.distribution == OWN:
         return plugin
     conflicts: list[str] = []

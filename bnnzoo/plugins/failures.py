@@ -21,16 +21,16 @@ _USE_ARRAYS = (
 
 
 class PluginError(BnnzooError):
-    """Error of an unusable plugin. It ends a command only with `BNNZOO_STRICT_PLUGINS=1`."""
+    """Error of an unusable plugin. Such an error ends a command only with `BNNZOO_STRICT_PLUGINS=1`."""
 
 
 def is_keyboard_interrupt(error: BaseException) -> bool:
-    """Whether the error is Ctrl-C of the user. On the command line it is false, because signals are handled there."""
+    """Whether the error is Ctrl-C of the user. False on the command line, where signals are handled otherwise."""
     return isinstance(error, KeyboardInterrupt) and not signals.are_signals_handled()
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error as one line, with its type. If JAX cannot trace the code, the text is a remedy."""
+    """Return an error as one line, with its type. For an error of tracing in JAX, a remedy replaces its message."""
     text = " ".join(message_of(error).split())
     name = type(error).__name__
     if isinstance(error, PluginError):
@@ -41,7 +41,7 @@ def one_line(error: BaseException) -> str:
 
 
 def failure_place(error: BaseException, otherwise: str) -> str:
-    """Return the file and line where an import failed; `otherwise` if no module was executed."""
+    """Return the file and line where an import failed; return `otherwise` if no module was executed."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     # The frames before the first frame of the import system belong to the caller.

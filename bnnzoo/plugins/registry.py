@@ -1,4 +1,4 @@
-"""Lookup of the entries of bnnzoo and of plugins by name. An entry is imported when it is used."""
+"""Lookup of the entries of bnnzoo and of plugins by name. The target of an entry is imported when it is used."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BASES = {
     "priors": ("bnnzoo.posterior.priors", "AbstractPrior"),
     OBSERVERS: ("bnnzoo.observers", "AbstractObserver"),
 }
-"""The base class of each kind. It is given as text and imported when it is used."""
+"""Module and name of the base class of each kind. The module is imported when it is used."""
 
 _parts_in_use: list[Registered] = []
 
@@ -64,7 +64,7 @@ def find(kind: str, name: str) -> Registered:
     """Return the entry with this name.
 
     Raises:
-        NotFoundError: if the name is unknown, or if two plugins have entries of this name. The message lists names.
+        NotFoundError: if the name is unknown, or if two plugins have entries of this name.
     """
     entry = get(kind, name)
     if entry is None:
@@ -73,7 +73,7 @@ def find(kind: str, name: str) -> Registered:
 
 
 def full_name(kind: str, name: str) -> str:
-    """Return the name by which a file stores a part. For a part of a plugin it is `distribution:name`.
+    """Return the name of a part in a recipe or a run's file: `distribution:name` for a part of a plugin.
 
     Raises:
         NotFoundError: if two plugins have an entry of this name.
@@ -144,8 +144,8 @@ def get(kind: str, name: str) -> Registered | None:
 def name_of(kind: str, part: object) -> str | None:
     """Return the registered name of the class of an object; None if the class is not registered.
 
-    The target of an entry may be another module, which imports the class. If no target matches, the entries of the
-    package of the class are therefore imported and compared with the class.
+    The target of an entry may name another module, which imports the class. If no target matches, the entries of the
+    package are therefore imported and compared with the class.
     """
     cls = type(part)
     registered = entries(kind)
@@ -158,7 +158,7 @@ def name_of(kind: str, part: object) -> str | None:
 
 
 def not_found(kind: str, name: str) -> str:
-    """Return the message for an unknown name. It lists similar names or all names, or a package to install."""
+    """Return the message for an unknown name, with a package to install, similar names, or all names."""
     names = sorted(entries(kind))
     similar_names = near_names(name, names)
     message = f"no {singular(kind)} named {name!r}; "
@@ -180,7 +180,7 @@ def not_found(kind: str, name: str) -> str:
 
 
 def with_packages(error: NotFoundError, made_with: str) -> NotFoundError:
-    """Return the error, and add the packages that the run was made with and that are not loaded.
+    """Return the error, and name in its message the packages of the run that are not loaded, if there are any.
 
     Args:
         error: the error for a part that was not found.
@@ -245,7 +245,7 @@ def describe_part(kind: str, part: object) -> str:
 
 
 def import_failures() -> list[str]:
-    """Import all entries. Return a line for each entry that cannot be used: file, line, name and reason."""
+    """Import all entries. Return file, line, name and reason for each plugin or entry that cannot be used."""
     failures_found = [f"{plugin.where}: {report(plugin)}" for plugin in load_plugins().plugins if plugin.traceback]
     for kind in (*KINDS, COMMANDS, OBSERVERS):
         for entry in load_plugins().entries_by_kind[kind]:
@@ -267,12 +267,12 @@ def import_failures() -> list[str]:
 
 
 def plugins() -> list[Plugin]:
-    """Return all plugins, also those that failed. bnnzoo itself is the first one."""
+    """Return all plugins, also those that failed. Only plugins with damaged entry points come before bnnzoo."""
     return list(load_plugins().plugins)
 
 
 def reset() -> None:
-    """Clear the cache. The next call reads the environment variables and the distributions again."""
+    """Clear the cache and the list of parts in use. The next call reads the variables and distributions again."""
     load_plugins.cache_clear()
     _parts_in_use.clear()
 
@@ -284,7 +284,7 @@ def _import_target(entry: Registered) -> Any:
 
 
 def _fault_of_part(entry: Registered, part: Any) -> str:
-    """Return the reason why the imported object of an entry cannot be used; empty if it can."""
+    """Return the reason why the imported object of an entry cannot be used; empty if it can be used."""
     if entry.kind == COMMANDS:
         return "" if _is_command(part) else f"is neither a Typer app nor a function (got {type(part).__name__})"
     if entry.kind not in _BASES:
@@ -308,7 +308,7 @@ def _is_command(candidate: Any) -> bool:
 
 
 def _is_entry_of(entry: Registered, cls: type) -> bool:
-    """Whether the entry refers to this class. It is false if the entry cannot be imported."""
+    """Whether the entry refers to this class; false if the entry cannot be imported."""
     try:
         return _import_target(entry) is cls
     except Exception:
@@ -334,7 +334,7 @@ def _choose(candidates: list[Registered]) -> Registered | None:
 
 
 def _registry() -> LoadedPlugins:
-    """Return the loaded plugins, and warn once about each plugin that failed."""
+    """Return the loaded plugins, and warn once about each plugin with a problem."""
     registry = load_plugins()
     while registry.unreported:
         warnings.warn(registry.unreported.pop(0), BnnzooWarning, stacklevel=2)

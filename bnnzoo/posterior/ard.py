@@ -33,8 +33,8 @@ class Ard(AbstractPrior):
     1996, Bayesian Learning for Neural Networks, section 4.3. The weights of one input have a multivariate Student-t
     distribution. The weights of most inputs are about as large as `input_scale`, and the weights of a relevant input
     can be many times as large. The scales s_i are not sampled, so the posterior has no narrow funnel. The weights of
-    the inputs are the first matrix of the network. Other weights have the prior N(0, scale^2 / fan_in), and biases have
-    the prior N(0, scale^2).
+    the inputs are the first sampled matrix of the network. After convolutions, this matrix belongs to the first dense
+    layer. Other weights have the prior N(0, scale^2 / fan_in), and biases have the prior N(0, scale^2).
     """
 
     scale: Annotated[Number, Gt(0), Doc("standard deviation of a unit's summed input, except in the first layer")] = (
@@ -82,9 +82,9 @@ class Ard(AbstractPrior):
 
 
 def input_columns(layout: Layout) -> tuple[slice, tuple[int, ...]]:
-    """Return the slice of `theta` with the first matrix, and the matrix's shape; an empty slice if there is none."""
-    first = next((block for block in layout.blocks if len(block.shape) == 2), None)
-    return (slice(first.start, first.stop), first.shape) if first else (slice(0, 0), (0, 0))
+    """Return the slice of `theta` with the first matrix, and its shape; an empty slice and (0, 0) if there is none."""
+    matrix = next((block for block in layout.blocks if len(block.shape) == 2), None)
+    return (slice(matrix.start, matrix.stop), matrix.shape) if matrix else (slice(0, 0), (0, 0))
 
 
 def _split(theta: Float[Array, " dim"], layout: Layout) -> _Split:

@@ -17,7 +17,7 @@ _MAPS, _MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
 
 def keep_programs() -> None:
-    """Enable the compilation cache on disk, unless the user has configured a cache, and call `forget_programs`."""
+    """Call `forget_programs`, and enable the compilation cache on disk unless the user has configured a cache."""
     forget_programs()
     if jax.config.values["jax_compilation_cache_dir"] is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = Path(platformdirs.user_cache_dir("bnnzoo")) / f"jax-{jax.__version__}"
@@ -48,11 +48,11 @@ def _limit_cache(folder: Path) -> None:
 
 
 def forget_programs() -> None:
-    """Drop this process's compiled programs if it uses more than a third of the memory maps that Linux allows.
+    """Drop this process's compiled programs if the process uses more than a third of its allowed memory maps.
 
     Linux allows a process 65 530 memory maps by default. A run that compiles new programs takes about 1500 maps, and
-    JAX never frees them. A process that exceeds the limit is aborted without a message. If a dropped program is needed
-    again, it is read from the cache on disk.
+    JAX never frees them. A process that exceeds the limit is aborted without a message. A dropped program that is
+    needed again is read from the cache on disk.
     """
     try:
         max_maps = int(_MOST_MAPS.read_text())

@@ -169,7 +169,8 @@ class AbstractPosterior(eqx.Module):
     ) -> PyTree[Array]:
         """Split the data into blocks of `rows` rows, and return the sum of `function(batch, weights)` over the blocks.
 
-        The blocks may overlap. A row has weight 1 in one block, and weight 0 in a block that repeats it.
+        The blocks may overlap. A row has weight 1 in one block, and weight 0 in a block that repeats the row. Rows of
+        padding (`padded`) have weight 0.
 
         Args:
             function: function that returns the summary of a block, given the rows of the block and their weights.

@@ -24,7 +24,7 @@ from bnnzoo.posterior.hyperparameter import Number, as_number
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter, Poisson, half_normal
 
 _LEAST_DISPERSION = 1e-30
-"""Smallest dispersion that is used, so that 1 / dispersion does not overflow. The distribution is then Poisson."""
+"""Lower limit of the dispersion, so that 1 / dispersion does not overflow. At the limit the counts are Poisson."""
 
 
 class NegativeBinomial(AbstractLikelihood):

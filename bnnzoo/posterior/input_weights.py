@@ -6,7 +6,7 @@ moves slowly where r is large. A sampler draws from the density of v instead:
 
     w = s v sinh(x) / x,  x = |v| / sqrt(n).
 
-For small r, w is about s v. For large r, log r is proportional to |v|, so the heavy tails become light (Johnson and
+For small r, w is about s v. For large r, log r grows linearly with |v|, so the heavy tails become light (Johnson and
 Geyer 2012, Annals of Statistics 40, doi 10.1214/12-AOS1048, transform random-walk Metropolis in this way).
 
 The map is exact, because the density contains its Jacobian: dr / d|v| = s cosh(x) along v, and s sinh(x) / x in the

@@ -27,6 +27,7 @@ limit. For Student's t, its width times (1 + sqrt(df)) must be below twice the l
 _SMALL = 1e-30
 """Below this probability, the logarithm of a tail is computed by a series, because the direct value underflows."""
 _TERMS = 64
+"""Number of terms of a series."""
 
 
 def log_likelihood(
@@ -41,18 +42,18 @@ def log_likelihood(
         base_values = log_likelihood(distribution.base_dist, low, high)
         return base_values.sum(tuple(range(-distribution.reinterpreted_batch_ndims, 0)))
     if isinstance(distribution, dist.MixtureSameFamily):
-        parts = distribution.component_distribution
-        if not parts.event_shape:
+        components = distribution.component_distribution
+        if not components.event_shape:
             low, high = low[..., None], high[..., None]
         mixing: Any = distribution.mixing_distribution
         weights = jax.nn.log_softmax(mixing.logits)
-        return jax.nn.logsumexp(weights + log_likelihood(parts, low, high), axis=-1)
-    observed = low == high
-    value = jnp.where(observed, low, 0.0)
+        return jax.nn.logsumexp(weights + log_likelihood(components, low, high), axis=-1)
+    is_known = low == high
+    value = jnp.where(is_known, low, 0.0)
     # `where` also differentiates the branch that is not selected. Replace the arguments of this branch, so that its
     # gradient is not NaN.
-    low, high = jnp.where(observed, -1.0, low), jnp.where(observed, 1.0, high)
-    return jnp.where(observed, _log_density(distribution, value), _log_interval(distribution, low, high))
+    low, high = jnp.where(is_known, -1.0, low), jnp.where(is_known, 1.0, high)
+    return jnp.where(is_known, _log_density(distribution, value), _log_interval(distribution, low, high))
 
 
 def _log_density(distribution: dist.Distribution, value: Float[Array, "*target"]) -> Float[Array, "..."]:
@@ -83,8 +84,8 @@ def _standardise(distribution: Any, end: Float[Array, "*target"]) -> Float[Array
 
     The gradient at an infinite end is 0, and not NaN.
     """
-    infinite = jnp.isinf(end)
-    return jnp.where(infinite, end, (jnp.where(infinite, 0.0, end) - distribution.loc) / distribution.scale)
+    is_infinite = jnp.isinf(end)
+    return jnp.where(is_infinite, end, (jnp.where(is_infinite, 0.0, end) - distribution.loc) / distribution.scale)
 
 
 def log_normal_interval(low: Float[Array, "*a"], high: Float[Array, "*a"]) -> Float[Array, "*a"]:

@@ -7,9 +7,9 @@ w = m + L^-T z, P = L L', the ridge is straight. A sampler draws from the densit
 
     log p(theta(u) | data) + log |det d theta / d u|,   log |det d theta / d u| = -sum_j log L_jj for each target.
 
-The map is exact for every choice of m and P, because the density contains its Jacobian. For Student's t, P has the
-expected curvature of the log density instead. If the network has outputs for the noise scales (`Heteroscedastic`), only
-the weights of the means are replaced by z, and the weights of the noise scales are among the other parameters.
+The map is exact for every choice of m and P, because the density contains its Jacobian. For Student's t, P uses the
+expected curvature of the log density. If the network has outputs for the noise scales (`Heteroscedastic`), only the
+weights of the means are replaced by z, and the weights of the noise scales are among the other parameters.
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ For larger matrices LAPACK starts several threads, which wait for each other whi
 features took ten times as long as one with 31.
 """
 _PRIOR_SCALE = 2.0
-"""Scale of the prior `fan-in` in P, for every prior. It only matters for directions that the data do not determine."""
+"""Scale of the `fan-in` prior in P, whatever the prior of the run is.
+
+The scale only matters for directions that the data do not determine.
+"""
 _LEAST_CURVATURE = 1e-5
-"""Smallest curvature in P, relative to the mean curvature of the features. Single precision needs it."""
+"""Number added to the diagonal of P, relative to the mean curvature, for the Cholesky factor in single precision."""
 
 
 class LastLayerCoordinates(eqx.Module):
@@ -50,7 +53,7 @@ class LastLayerCoordinates(eqx.Module):
 
     @classmethod
     def of(cls, posterior: AbstractPosterior) -> LastLayerCoordinates | None:
-        """Return the coordinates; None if the posterior does not support them, or if they would cost too much.
+        """Return the coordinates; None if the posterior does not support them, or if it has too many features or rows.
 
         The noise must be Gaussian or Student's t. The network must end with a linear layer (`ends_with_linear_layer`)
         whose parameters are all sampled.
@@ -139,8 +142,8 @@ class LastLayerCoordinates(eqx.Module):
         if self.noise_indices:
             # One product of matrices for each target: XLA computes the derivative of a batch of products, even of a
             # batch of one, eight times as slowly.
-            weights = [counts * of_target for of_target in curvature]
-            products = jnp.stack([_gram(features, of_target) for of_target in weights])
+            weights = [counts * target_curvature for target_curvature in curvature]
+            products = jnp.stack([_gram(features, target_weights) for target_weights in weights])
             shift = jnp.stack([features @ (w * targets) for w, targets in zip(weights, y, strict=True)])
         else:  # one product of matrices for all targets
             products, shift = curvature[..., None] * _gram(features, counts), curvature * ((counts * y) @ features.T)
@@ -154,8 +157,9 @@ class LastLayerCoordinates(eqx.Module):
     ) -> Float[Array, "target #num_data"]:
         """Return minus the expected second derivative of each log-likelihood with respect to the mean.
 
-        For Student's t with scale s it is (df + 1) / (df + 3) / s^2 (Lange, Little and Taylor 1989), and the variance
-        is s^2 df / (df - 2). The second axis has size 1 if all rows have the same noise.
+        The result is multiplied by `likelihood_power`. For Student's t with scale s, minus the derivative is
+        (df + 1) / (df + 3) / s^2 (Lange, Little and Taylor 1989), and the variance is s^2 df / (df - 2). The second
+        axis has size 1 if all rows have the same noise.
         """
         likelihood = cast(Any, self.posterior.likelihood_at(theta))
         df = getattr(likelihood, "df", "infinite")
@@ -195,9 +199,9 @@ def _gram_forward(features: Array, weights: Array) -> tuple[Array, tuple[Array, 
     return _gram(features, weights), (features, weights)
 
 
-def _gram_backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+def _gram_backward(residuals: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     """Return 2 S F W and diag(F' S F), with the symmetric part S of the gradient."""
-    features, weights = kept
+    features, weights = residuals
     product = ((gradient + gradient.T) / 2) @ features
     return 2 * weights * product, jnp.sum(features * product, 0)
 
@@ -209,7 +213,7 @@ _gram.defvjp(_gram_forward, _gram_backward)
 def _unwhiten(
     precision: Float[Array, "feature feature"], shift: Float[Array, " feature"], z: Float[Array, " feature"]
 ) -> tuple[Float[Array, " feature"], Float[Array, ""]]:
-    """Return w = m + L^-T z and log |det dw / dz| = -sum_j log L_jj. The derivative by hand is the faster one."""
+    """Return w = m + L^-T z and log |det dw / dz| = -sum_j log L_jj. The manual derivative is faster than JAX's."""
     return _unwhiten_forward(precision, shift, z)[0]
 
 
@@ -219,9 +223,12 @@ def _unwhiten_forward(precision: Array, shift: Array, z: Array) -> tuple[tuple[A
     return (weights, jnp.sum(jnp.log(jnp.diag(factor.inverse_root)))), (factor, z @ factor.inverse_root)
 
 
-def _unwhiten_backward(kept: tuple[_Factor, Array], gradients: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-    """Return the gradients with respect to P, P m and z (Murray 2016, arXiv 1602.07527, for that of the factor L)."""
-    (root, inverse_root, mean), deviation = kept
+def _unwhiten_backward(residuals: tuple[_Factor, Array], gradients: tuple[Array, Array]) -> tuple[Array, Array, Array]:
+    """Return the gradients with respect to P, P m and z.
+
+    The gradient through the factor L is from Murray 2016, arXiv 1602.07527.
+    """
+    (root, inverse_root, mean), deviation = residuals
     weights_gradient, log_gradient = gradients
     z_gradient = inverse_root @ weights_gradient
     shift_gradient = z_gradient @ inverse_root

@@ -114,7 +114,7 @@ def network_layout(network: PyTree, sampled: Callable[[Any], bool] = eqx.is_inex
     """Return the layout of the leaves of `network` that `sampled` selects, in the order of the tree's leaves.
 
     Raises:
-        UsageError: if two leaves have the same name, or if a leaf is complex.
+        UsageError: if two leaves have the same name, if a leaf is complex, or if a name is not allowed for a variable.
     """
     blocks: dict[str, Block] = {}
     start = 0

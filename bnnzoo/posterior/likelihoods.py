@@ -2,7 +2,7 @@
 
 A likelihood can have sampled parameters of its own, such as a learned noise scale. They are blocks of `theta`, as the
 network's weights are. They are unconstrained in `theta`, and on their natural scale in the result file. Targets are in
-the units of the training: standardised, if the run standardises them.
+the network's units: standardised if the run standardises them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class AbstractLikelihood(eqx.Module):
     scales_targets: ClassVar[bool] = False
     """Whether the targets may be standardised. Counts and labels must not be standardised."""
     noise_by_row: ClassVar[bool] = False
-    """Whether the outputs determine the width of the noise. The network can then treat its own errors as noise."""
+    """Whether the outputs determine the width of the noise. The network can then explain a poor fit as noise."""
 
     @abc.abstractmethod
     def num_outputs(self, num_targets: int) -> int:
@@ -106,7 +106,7 @@ class AbstractLikelihood(eqx.Module):
         del targets, num_targets
 
 
-def _half_normal_of_log(u: Array) -> Array:
+def half_normal_of_log(u: Array) -> Array:
     """Return the log density of u = log(scale) for scale ~ HalfNormal(1), including the Jacobian."""
     return jnp.sum(dist.HalfNormal(1.0).log_prob(jnp.exp(u)) + u)
 
@@ -122,10 +122,10 @@ def exp(u: Any) -> Any:
 
 
 def half_normal(name: str, targets: int) -> tuple[Parameter, ...]:
-    """Return a positive parameter with prior HalfNormal(1), sampled as its logarithm; one value for each target."""
+    """Return one positive parameter with prior HalfNormal(1) and a value for each target, sampled as its logarithm."""
     shape = () if targets == 1 else (targets,)
     draw = functools.partial(_log_of_half_normal, shape=shape)
-    return (Parameter(name, shape, float(np.log(0.5)), exp, _half_normal_of_log, draw),)
+    return (Parameter(name, shape, float(np.log(0.5)), exp, half_normal_of_log, draw),)
 
 
 class AbstractNoise(AbstractLikelihood):
@@ -193,7 +193,7 @@ class Mixture(AbstractLikelihood):
     scales_targets: ClassVar[bool] = True
     noise_by_row: ClassVar[bool] = True
 
-    components: Annotated[int, Ge(1), Doc("number of Gaussians; with 1 it is the heteroscedastic Gaussian")] = 2
+    components: Annotated[int, Ge(1), Doc("number of Gaussians; 1 gives the heteroscedastic Gaussian")] = 2
 
     def num_outputs(self, num_targets: int) -> int:
         return self.components * 2 * num_targets + (self.components if self.components > 1 else 0)
@@ -311,7 +311,7 @@ class Bernoulli(AbstractLikelihood):
 def _poisson_peak(y: Array) -> Array:
     """Return the largest log probability y log m - m - log y! of a count y >= 1 over all means m; it is at m = y.
 
-    From y = 10 on, Stirling's series is used, because the large terms would cancel. Its error is below 1e-10.
+    For y >= 10 Stirling's series is used, because the large terms would cancel. The error of the series is below 1e-10.
     """
     mean = jnp.maximum(y, 1.0)
     series = jnp.log(2 * jnp.pi * mean) / 2 + (1 / 12 - (1 / 360 - 1 / 1260 / mean**2) / mean**2) / mean

@@ -18,9 +18,10 @@ from numpyro.distributions.discrete import ZeroInflatedProbs
 _POISSON_SIZE = 1e8
 """Size parameter above which the CDF of a negative binomial is computed as that of a Poisson distribution.
 
-The incomplete beta function of the negative binomial is inaccurate there."""
+The incomplete beta function of the negative binomial is inaccurate there.
+"""
 _MOST_SUMMED = 32
-"""Counts below this number have a CDF that is the sum of their probabilities.
+"""Number below which the CDF of a count is computed as a sum of probabilities.
 
 JAX's incomplete gamma and beta functions take about a microsecond per value, and a sum of 32 terms a tenth of that.
 """
@@ -46,9 +47,9 @@ def marginal_cdf(distribution: Any, value: Float[Array, "..."]) -> Float[Array, 
         sd = jnp.sqrt(jnp.diagonal(covariance, axis1=-2, axis2=-1))
         return marginal_cdf(dist.Normal(distribution.loc, sd), value)
     if isinstance(distribution, ZeroInflatedProbs):
-        counted = marginal_cdf(distribution.base_dist, value)
+        base_cdf = marginal_cdf(distribution.base_dist, value)
         gate: Any = distribution.gate
-        return jnp.where(value < 0, 0.0, gate + (1 - gate) * counted)
+        return jnp.where(value < 0, 0.0, gate + (1 - gate) * base_cdf)
     if isinstance(distribution, dist.GammaPoisson):
         return _cdf_of_gamma_poisson(distribution, value)
     if isinstance(distribution, dist.Poisson):
@@ -67,12 +68,13 @@ def in_support(distribution: Any, value: Float[Array, "..."]) -> Bool[Array, "..
     if isinstance(distribution, dist.Independent):
         return in_support(distribution.base_dist, value)
     if isinstance(distribution, dist.MixtureSameFamily):
-        parts = distribution.component_distribution
-        return in_support(parts, jnp.expand_dims(value, -1 - len(parts.event_shape))).any(-1 - len(parts.event_shape))
+        components = distribution.component_distribution
+        component_axis = -1 - len(components.event_shape)
+        return in_support(components, jnp.expand_dims(value, component_axis)).any(component_axis)
     if hasattr(distribution, "in_support"):  # a distribution that wraps another one
         return distribution.in_support(value)
-    inside = jnp.asarray(distribution.support(value))
-    return jnp.broadcast_to(inside.reshape(*inside.shape, *[1] * (value.ndim - inside.ndim)), value.shape)
+    is_inside = jnp.asarray(distribution.support(value))
+    return jnp.broadcast_to(is_inside.reshape(*is_inside.shape, *[1] * (value.ndim - is_inside.ndim)), value.shape)
 
 
 def is_discrete(distribution: Any) -> bool:
@@ -85,10 +87,10 @@ def is_discrete(distribution: Any) -> bool:
 
 
 def _cdf_of_mixture(distribution: Any, value: Float[Array, "..."]) -> Float[Array, "..."]:
-    parts, mixing = distribution.component_distribution, distribution.mixing_distribution
-    event_dims = len(parts.event_shape)
+    components, mixing = distribution.component_distribution, distribution.mixing_distribution
+    event_dims = len(components.event_shape)
     weights = jnp.asarray(mixing.probs)
-    cdf = marginal_cdf(parts, jnp.expand_dims(value, -1 - event_dims))
+    cdf = marginal_cdf(components, jnp.expand_dims(value, -1 - event_dims))
     return jnp.sum(weights.reshape(*weights.shape, *[1] * event_dims) * cdf, -1 - event_dims)
 
 
@@ -100,8 +102,8 @@ def _cdf_on_support(distribution: Any, value: Float[Array, "..."]) -> Float[Arra
     # Clip the value to the support, because `cdf` gives NaN outside it. The bounds may depend on the parameters.
     low = getattr(distribution.support, "lower_bound", -largest)
     high = getattr(distribution.support, "upper_bound", largest)
-    inside = jnp.clip(value, jnp.maximum(low, -largest), jnp.minimum(high, largest))
-    return jnp.where(value < low, 0.0, jnp.where(value >= high, 1.0, distribution.cdf(inside)))
+    clipped_value = jnp.clip(value, jnp.maximum(low, -largest), jnp.minimum(high, largest))
+    return jnp.where(value < low, 0.0, jnp.where(value >= high, 1.0, distribution.cdf(clipped_value)))
 
 
 def _cdf_of_poisson(rate: Float[Array, "..."], value: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -123,14 +125,14 @@ def _cdf_of_gamma_poisson(distribution: dist.GammaPoisson, value: Float[Array, "
             dist.GammaPoisson(jnp.where(is_trivial, 1.0, size), jnp.where(is_trivial, 1.0, rate)), count
         )
 
-    none = jnp.exp(size * (jnp.log(rate) - jnp.log1p(rate)))
-    moderate = _cdf_of_counts(value, none, lambda count: (size + count - 1) / (count * (1 + rate)), evaluate)
-    return jnp.where(is_poisson, _cdf_of_poisson(size / rate, value), moderate)
+    zero_probability = jnp.exp(size * (jnp.log(rate) - jnp.log1p(rate)))
+    cdf = _cdf_of_counts(value, zero_probability, lambda count: (size + count - 1) / (count * (1 + rate)), evaluate)
+    return jnp.where(is_poisson, _cdf_of_poisson(size / rate, value), cdf)
 
 
 def _cdf_of_counts(
     value: Float[Array, "..."],
-    none: Float[Array, "..."],
+    zero_probability: Float[Array, "..."],
     ratio: Callable[[int], Float[Array, "..."]],
     evaluate: Callable[[Bool[Array, "..."], Float[Array, "..."]], Float[Array, "..."]],
 ) -> Float[Array, "..."]:
@@ -138,22 +140,23 @@ def _cdf_of_counts(
 
     Args:
         value: the values.
-        none: the probability of the count 0.
-        ratio: the probability of a count, divided by the probability of the count before.
-        evaluate: function of a mask and of the counts, which returns the CDF by a special function. The mask marks the
+        zero_probability: the probability of the count 0.
+        ratio: function that returns the probability of a count, divided by the probability of the previous count.
+        evaluate: function that returns the CDF by a special function, given a mask and the counts. The mask marks the
             counts whose CDF is a sum. These counts are 0, and `evaluate` should replace their parameters by simple
             ones, because a special function iterates until all elements have converged.
     """
     count = jnp.floor(value)
-    is_summed = (count >= 0) & (count < _MOST_SUMMED) & (none > 0)
-    total = jnp.ones_like(none)
+    is_summed = (count >= 0) & (count < _MOST_SUMMED) & (zero_probability > 0)
+    total = jnp.ones_like(zero_probability)
     for number in range(_MOST_SUMMED - 1, 0, -1):
         total = jnp.where(number <= count, 1 + ratio(number) * total, 1.0)
-    return jnp.where(is_summed, jnp.minimum(none * total, 1.0), evaluate(is_summed, jnp.where(is_summed, 0.0, count)))
+    summed_cdf = jnp.minimum(zero_probability * total, 1.0)
+    return jnp.where(is_summed, summed_cdf, evaluate(is_summed, jnp.where(is_summed, 0.0, count)))
 
 
 def _cdf_of_student_t(distribution: dist.StudentT, value: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return the CDF, with the closed form for 4 degrees of freedom, which is the default of likelihoods."""
+    """Return the CDF. The closed form is used for 4 degrees of freedom, the default of the likelihood `student-t`."""
     df, loc, scale = (jnp.asarray(number) for number in (distribution.df, distribution.loc, distribution.scale))
     t = (value - loc) / scale
     is_four = df == 4

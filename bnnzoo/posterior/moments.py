@@ -20,16 +20,19 @@ Values = Mapping[str, Float[Array | np.ndarray, "..."]]
 class Moments(AbstractPrior):
     """A normal prior with the moments of the draws of an earlier run.
 
-    The means and sds have the names of the blocks. Those of the likelihood's own parameters refer to unconstrained
-    values. A block without moments, which the earlier run did not sample, has the prior N(0, 1).
+    For the likelihood's own parameters, the moments are those of the unconstrained values. A block of the network
+    without moments has the prior N(0, 1). A parameter of the likelihood without moments keeps its own prior.
     """
 
     means: Values
+    """Means of the draws, by the name of the block."""
     sds: Values
+    """Standard deviations of the draws, by the name of the block."""
     factor: Float[Array | np.ndarray, "dim dim"] | None = None
     """Cholesky factor of the covariance of the sampled parameters of the network; None if they are independent.
 
-    In the training of the parameters that are not sampled, all parameters are independent.
+    If the layout has other parameters than the sampled ones, as in the training of all parameters, the factor is not
+    used, and all parameters are independent.
     """
 
     def distribution(self, layout: Layout) -> dist.Distribution:

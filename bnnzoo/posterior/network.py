@@ -64,7 +64,7 @@ class NetworkPosterior(AbstractPosterior):
     adds_by_block: bool = eqx.field(static=True, default=False)
     """Whether `total_log_likelihood` adds the rows of each block at once, without an array of the values of all rows.
 
-    The sum is rounded differently. It is true for rows in temporary files.
+    The sum is rounded differently. The value is true for rows in temporary files.
     """
     adds_others: bool = eqx.field(static=True, default=False)
     """Whether predictions add the directions that are not sampled (`SubspaceNetwork.change_by_others`)."""
@@ -100,7 +100,8 @@ class NetworkPosterior(AbstractPosterior):
             has_exposure: whether the last column of x is an exposure: a positive number that multiplies the rates.
 
         Raises:
-            UsageError: if two parameters have the same name, or a parameter is complex.
+            UsageError: if two parameters have the same name, if a parameter is complex, or if the name of a parameter
+                is not allowed in the result file.
         """
         layout = network_layout(network, sampled)
         own_blocks, start = list[Block](), layout.dim
@@ -214,7 +215,7 @@ class NetworkPosterior(AbstractPosterior):
         return self.over_data(batch_features)
 
     def noise_widths(self, theta: Float[Array, " dim"], batch: Data | CountedData) -> Float[Array, " batch"] | None:
-        """Return the standard deviation of each row's noise; None unless the outputs determine it."""
+        """Return each row's noise sd (geometric mean over the targets); None unless the outputs determine the noise."""
         if not self.likelihood.noise_by_row:
             return None
         outputs = self.outputs(theta, jnp.asarray(batch.x))

@@ -26,7 +26,7 @@ _REACH = 2.0
 """Initial positions are uniform on [-_REACH, _REACH] in unconstrained space, as in Stan."""
 
 
-_FILE_NAME = re.compile(r"(?!(?:chain|draw)$)[^/.\x00][^/\x00]{0,199}")
+_FILE_NAME = re.compile(r"(?!(?:chain|draw)$)[^/.\x00][^/\x00]{0,179}")
 
 
 class NumpyroPosterior(AbstractPosterior):
@@ -40,6 +40,7 @@ class NumpyroPosterior(AbstractPosterior):
 
     data: tuple[Array | np.ndarray, ...]
     others: Any
+    """Leaves of the model's arguments, with None in place of the leaves in `data`."""
     likelihood_power: Number
     model: Callable = eqx.field(static=True)
     layout: Layout = eqx.field(static=True)
@@ -53,8 +54,10 @@ class NumpyroPosterior(AbstractPosterior):
         """Construct the posterior of `model(*args, **kwargs)`, given its observed sites.
 
         Raises:
-            UsageError: if a latent site is discrete, if no site is observed, if data are not finite, or if the model
-                subsamples a plate or has a parameter without a prior (`numpyro.param`).
+            UsageError: if a latent site is discrete, if no site is observed, if data are not finite or are not
+                arguments of the model, if the model subsamples a plate, has a parameter without a prior
+                (`numpyro.param`) or a site whose name a result file cannot contain, or if NumPyro finds no initial
+                position with a finite density.
         """
         trace = handlers.trace(handlers.seed(model, 0)).get_trace(*args, **kwargs)
         _check_sites(trace.values())
@@ -272,6 +275,6 @@ def _check_sites(sites: Iterable[Mapping[str, Any]]) -> None:
             raise UsageError(f"param {name} has no prior; make it a site, numpyro.sample({name!r}, ...)")
         if site["type"] in ("sample", "deterministic") and not _FILE_NAME.fullmatch(name):
             raise UsageError(
-                f"site {name!r}: a result file cannot contain this name; use a name without / and "
-                "without a dot at the start, but not chain or draw; in handlers.scope, use divider='_'"
+                f"site {name!r}: a result file cannot contain this name; use a name of at most 180 characters "
+                "without /, not starting with a dot, and not chain or draw; in handlers.scope, use divider='_'"
             )

@@ -1,4 +1,4 @@
-"""Outputs of a network at given inputs. They are stored if the network has too many parameters to store."""
+"""Outputs of a network at given inputs. With `--keep predictions` they are stored instead of the parameters."""
 
 from __future__ import annotations
 

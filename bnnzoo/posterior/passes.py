@@ -72,8 +72,8 @@ def values_and_gradient(
     size = max(64, _BLOCK_ELEMENTS // _widest(data, lambda batch: function(theta, batch)))
 
     def block(gradient: Float[Array, " dim"], batch: PyTree) -> tuple[Float[Array, " dim"], Float[Array, " batch"]]:
-        values, pull = jax.vjp(lambda t: function(t, batch), theta)
-        return gradient + pull(jnp.ones_like(values))[0], values
+        values, pull_back = jax.vjp(lambda t: function(t, batch), theta)
+        return gradient + pull_back(jnp.ones_like(values))[0], values
 
     zero_gradient = jnp.zeros_like(theta)
     if num_data <= size:
@@ -106,8 +106,10 @@ def sum_over_blocks(
 ) -> PyTree[Array]:
     """Split the first `num_data` rows into blocks of `size` rows and return the sum of `function(batch, weights)`.
 
-    The last block may overlap the previous block. In the last block, rows of the overlap have weight 0. All other
-    weights are 1. The function `add` combines the values of two blocks. Values of zeros must not change the result.
+    The last block may overlap the previous block. In the last block, rows of the overlap have weight 0. Rows of padding
+    also have weight 0. All other weights are 1. On a mesh, each device splits its own rows into blocks, and `size` is
+    the total number of rows of the devices' blocks. The function `add` combines the values of two blocks. Values of
+    zeros must not change the result.
     """
     shards = _shards(data)
     if shards == 1:
@@ -183,9 +185,10 @@ def _sum_rows(
     function: Callable[[PyTree, Float[Array, " batch"]], PyTree[Array]],
     add: Callable[[PyTree[Array], PyTree[Array]], PyTree[Array]],
 ) -> PyTree[Array]:
-    """Return the sum over `length` rows of `data`.
+    """Return the sum of `function(batch, weights)` over the blocks of the first `length` rows of `data`.
 
-    `first` is the index of the first of them among all rows. Rows whose index is `num_data` or larger are padding.
+    `first` is the index of the first row of `data` among the rows of all devices. Rows whose index is `num_data` or
+    larger are padding.
     """
     size = min(length, max(1, size))
 

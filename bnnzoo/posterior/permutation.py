@@ -54,8 +54,8 @@ def distinct_indices(
 def permuted(positions: UInt32[Array, " size"], total: int, *, key: PRNGKeyArray) -> Int[Array, " size"]:
     """Return the values of a random permutation of `0..total-1` at some positions. The key determines the permutation.
 
-    The permutation is not stored. It is a Feistel network on the bits of a position, see `distinct_indices`. `total`
-    must be at least 65.
+    The permutation is not stored. A Feistel network computes it from the bits of a position, see `distinct_indices`.
+    `total` must be at least 65.
     """
     bits = (total - 1).bit_length()
     low = bits // 2

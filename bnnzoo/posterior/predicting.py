@@ -14,7 +14,7 @@ Task = Literal["regression", "classification"]
 
 @runtime_checkable
 class OutputDistribution(Protocol):
-    """The distribution of a target given the outputs of a network, for one draw. Every likelihood is an example."""
+    """The distribution of a target given a network's outputs, for one draw. All likelihoods have this interface."""
 
     def distribution(self, output: Shaped[Array, " output"]) -> dist.Distribution:
         """Return the distribution of one datum's target: event shape `[target]`, or `[]` for a label."""

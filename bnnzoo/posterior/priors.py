@@ -41,7 +41,7 @@ class AbstractPrior(eqx.Module):
         return self
 
     def of_likelihood(self, name: str, parameter: Parameter) -> Parameter:
-        """Return a sampled parameter of the likelihood, in the block `name`; a prior may change its own prior."""
+        """Return the likelihood's sampled parameter in the block `name`. A subclass may give it another prior."""
         del name
         return parameter
 
@@ -55,7 +55,7 @@ class AbstractPrior(eqx.Module):
 
 
 class Normal(AbstractPrior):
-    """N(0, scale^2), equivalent to the L2 regularisation of plain training."""
+    """N(0, scale^2), equivalent to L2 regularisation (weight decay)."""
 
     scale: Annotated[Number, Gt(0), Doc("standard deviation of every parameter")] = number(1.0)
 
@@ -82,9 +82,9 @@ class ScaleMixture(AbstractPrior):
     Blundell et al. 2015, Weight Uncertainty in Neural Networks, section 3.3.
     """
 
-    wide: Annotated[Number, Gt(0), Doc("standard deviation of the wide part")] = number(1.5)
-    narrow: Annotated[Number, Gt(0), Doc("standard deviation of the narrow part")] = number(0.1)
-    weight: Annotated[Number, Gt(0), Lt(1), Doc("weight of the wide part")] = number(0.5)
+    wide: Annotated[Number, Gt(0), Doc("standard deviation of the wide component")] = number(1.5)
+    narrow: Annotated[Number, Gt(0), Doc("standard deviation of the narrow component")] = number(0.1)
+    weight: Annotated[Number, Gt(0), Lt(1), Doc("weight of the wide component")] = number(0.5)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
         """Return the mixture of the wide and the narrow normal."""

@@ -75,7 +75,8 @@ class Site(eqx.Module):
 
         Raises:
             UsageError: if the rows are not independent, if several sites are observed, if the observed values are not
-                one of the arguments, or if a numeric target has no mean or variance.
+                exactly one of the arguments, if a target or one of several inputs has too many axes, if a numeric
+                target has no mean or variance, or if the model fails or changes its density for a single row.
         """
         if not posterior.by_row:
             raise UsageError(
@@ -243,8 +244,8 @@ class _OneRow(dist.Distribution):
 
     def in_support(self, value: Float[Array, " target"]) -> Bool[Array, " target"]:
         """Whether each value is in the support of the site."""
-        inside = marginals.in_support(self.rows, jnp.reshape(value, (1, *self.target.shape)))
-        return jnp.reshape(inside, self.event_shape)
+        is_inside = marginals.in_support(self.rows, jnp.reshape(value, (1, *self.target.shape)))
+        return jnp.reshape(is_inside, self.event_shape)
 
     def sample(self, key: PRNGKeyArray | None, sample_shape: tuple[int, ...] = ()) -> Array:
         return jnp.reshape(jnp.asarray(self.rows.sample(key, sample_shape)), sample_shape + self.event_shape)
@@ -285,7 +286,7 @@ def _num_classes(site: Mapping[str, Any], target: Argument) -> int:
     """Return the number of classes if the site has labels; 0 if it is numeric.
 
     Raises:
-        UsageError: if a row has several labels, or an array of numbers with more than one axis.
+        UsageError: if the target of a row is several labels, or an array of numbers with more than one axis.
     """
     base_distribution = site["fn"]
     while hasattr(base_distribution, "base_dist") and not isinstance(base_distribution, dist.TransformedDistribution):

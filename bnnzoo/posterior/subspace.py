@@ -27,7 +27,7 @@ class SubspaceChoice(NamedTuple):
 
     kind: str
     tau: float | None
-    """Threshold of the posterior's curvature in a direction, relative to the curvature of the prior.
+    """Threshold for the curvature of the posterior in a direction, divided by the curvature of the prior.
 
     Directions above the threshold are sampled. None means that the threshold is chosen automatically.
     """
@@ -42,7 +42,7 @@ class SubspaceChoice(NamedTuple):
         """Return the subspace that `--stochastic` names, or None if it names parameters.
 
         Raises:
-            UsageError: if TAU is not a number of at least 0. The message does not name the option or file with TAU.
+            UsageError: if TAU is not a finite number >= 0. The message does not name the option or file with TAU.
         """
         kind, separator, text = (part.strip() for part in stochastic.partition(":"))
         if kind not in _KINDS:
@@ -217,7 +217,7 @@ def normal_moments(
     """
     distribution = None if prior.parameters(layout) else prior.distribution(layout)
     if not isinstance(distribution, dist.Normal):
-        name = type(prior).__name__.lower()
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(prior).__name__).lower()
         raise UsageError(
             "[[stochastic]]: the subspaces identified and linearised need a normal prior with fixed scales (got "
             f"{name}); use [[prior=normal]] or fan-in, or [[stochastic=all]]"

@@ -10,7 +10,7 @@ from pathlib import Path
 _MOST_SECONDS = 600.0
 """Maximal time in seconds between the start of the process and the first line of the command.
 
-In a process that is older, other work was done before the command. Then the command starts with its first line.
+An older process did other work before the command. The command then starts with its first line.
 """
 _run_start: list[float] = []
 
@@ -18,7 +18,8 @@ _run_start: list[float] = []
 def set_run_start() -> None:
     """Set the start time of the command to the start of this process. It must be called in the first line of a command.
 
-    The start time is the current time if the system does not report the start of the process, or if this is too old.
+    The start time is the current time if the system does not report the start of the process, or if the process started
+    more than `_MOST_SECONDS` ago.
     """
     start_time = current_time = time.perf_counter()
     with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):

@@ -15,8 +15,8 @@ from functools import cache
 def relax_garbage_collection() -> None:
     """Make garbage collections rarer, and skip the garbage collection at exit. Repeated calls have no effect.
 
-    With Python's default, a collection after 700 new objects, collections take a tenth of the computation time of a
-    command. At exit the interpreter would also scan all objects several times before it frees them.
+    With the default of Python 3.11 (a collection after 700 new objects), collections take a tenth of the computation
+    time of a command. At exit the interpreter would also scan all objects several times before it frees them.
     """
     gc.set_threshold(5000)
     atexit.register(gc.freeze)

@@ -15,11 +15,12 @@ def stop_on_interrupt() -> Iterator[Callable[[], int] | None]:
     """Within the context, the first SIGINT only sets a flag, and a second SIGINT raises KeyboardInterrupt.
 
     Yields:
-        a function that returns the number of the received signal, or 0. None if something else handles SIGINT, or if
-        this is not the main thread, in which Python does not allow to handle signals.
+        a function that returns the number of the received signal, or 0. None if something else handles SIGINT, or
+        outside the main thread, where Python cannot handle signals.
 
     Raises:
-        KeyboardInterrupt: at the end of the context, if the flag was set but the block came to its end.
+        KeyboardInterrupt: at a second SIGINT; also at the end of the context, if the flag is set and the block ended
+            without an error.
     """
     is_main_thread = threading.current_thread() is threading.main_thread()
     if not is_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

@@ -1,6 +1,6 @@
 """Recipes: the settings of a run, which are merged from options and recipe files.
 
-The settings of a model, sampler, likelihood or prior stay raw values. `build` makes the objects from them.
+The settings of a model, sampler, likelihood or prior stay raw values. `build` makes the objects from these values.
 """
 
 from bnnzoo.recipe.fields import Field, TargetUnits, fields_of

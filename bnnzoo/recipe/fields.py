@@ -31,7 +31,7 @@ _COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], bool], str]] = {
     Lt: ("<", operator.lt, "lt"),
     Le: ("<=", operator.le, "le"),
 }
-"""For each kind of bound: its sign in messages, its comparison, and the name of its attribute with the limit."""
+"""For each kind of bound: its sign in messages, its comparison, and the name of the attribute that holds its limit."""
 _TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -86,7 +86,7 @@ class Accepts(NamedTuple):
 
     @property
     def type(self) -> str:
-        """Type of the values in words, such as "int|auto"; "text" if there is neither a type nor a choice."""
+        """Types and choices as text, such as "int|auto"; "text" if there is neither a type nor a choice."""
         names = [kind.__name__ for kind in self.scalars]
         if self.items:
             names.append(f"{self.items.type},...")
@@ -200,7 +200,7 @@ def fields_of(cls: type) -> list[Field]:
 def accepts_of(annotation: Any) -> Accepts:
     """Return the values that an annotation allows.
 
-    Array types in a union are ignored, because the text of an option cannot be an array.
+    Other types in a union, such as arrays, are ignored, because the text of an option cannot express their values.
     """
     scalars: list[type] = []
     choices: list[Any] = []
@@ -230,7 +230,7 @@ def accepts_of(annotation: Any) -> Accepts:
             scalars.append(kind)
     if items:
         items, bounds = items._replace(bounds=(*items.bounds, *bounds)), []
-    # The text "7" is converted to an integer if the field accepts integers, otherwise to a number, otherwise to text.
+    # The text "1" is converted to a boolean if the field accepts booleans, otherwise to an integer, a number or text.
     order = [kind for kind in (bool, int, float, str) if kind in scalars]
     return Accepts(tuple(order), tuple(choices), items, nullable, tuple(bounds))
 

@@ -46,21 +46,21 @@ class Layer:
     requires: tuple[str, ...] = ()
     """The names of the packages that the recipe needs for its parts."""
     example: Layer | None = None
-    """The settings of the section `example`. They apply only if the run uses the data of the example."""
+    """The settings of the section `example`. These settings apply only if the run uses the data of the example."""
     sweep: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     """The values of each option that varies between runs. A sweep defines several runs, but `resolve` returns the
     recipe of one run. Therefore `resolve` reports a sweep as a problem."""
 
 
 def read_layer(source: str | Path) -> Layer:
-    """Read the settings of a recipe file, of a pipe, or of a shipped recipe, as a `Layer`.
+    """Return the layer of a recipe file, of a pipe, or of a shipped recipe.
 
     Args:
         source: the path of a file or a pipe, or the name of a shipped recipe, such as `tutorial`.
 
     Raises:
-        UsageError: if the source cannot be read. A problem of a single setting raises no error. It is in the `problems`
-            of the layer.
+        UsageError: if the source cannot be read. Problems of single settings raise no error. The `problems` of the
+            layer describe them.
     """
     path = Path(source)
     looks_like_a_file = isinstance(source, Path) or path.suffix in (".yaml", ".yml") or len(path.parts) > 1
@@ -190,9 +190,9 @@ def _sweep(node: yaml.Node, problems: list[str]) -> dict[str, tuple[Value, ...]]
 
 
 def _plain(node: yaml.Node, path: str, problems: list[str]) -> Value:
-    """Return a scalar or a flat list. For a mapping or a nested list, add a line to `problems` and return None.
+    """Return the `Value` of a setting, with its place in the file.
 
-    In both cases the result is a `Value` with the place of the setting.
+    The raw value is a scalar or a flat list. For a mapping or a nested list it is None, and `problems` gets a line.
     """
     if isinstance(node.value, list):
         if not any(isinstance(item.value, list | dict) for item in node.value):

@@ -23,7 +23,7 @@ def axes(text: str) -> Axes:
     """Return the sizes in a text such as `chains=2,data=4`. A size that the text does not contain is 1.
 
     Raises:
-        ValueError: if the text has another form.
+        ValueError: if the text has another form, or if a size is repeated.
     """
     matches = [_AXIS.fullmatch(part.strip()) for part in text.split(",")]
     sizes = {match[1]: int(match[2]) for match in matches if match}

@@ -44,7 +44,7 @@ def build(cls: type, part: Part, prefix: str) -> Any:
     try:
         return cls(**values)
     except ValueError as error:
-        raise UsageError(_name_field(message_of(error), part, prefix)) from error
+        raise UsageError(_with_field_place(message_of(error), part, prefix)) from error
 
 
 def build_all(requests: Iterable[tuple[type, Part, str]]) -> list[Any]:
@@ -69,7 +69,7 @@ def build_all(requests: Iterable[tuple[type, Part, str]]) -> list[Any]:
 
 
 def validate(fields: list[Field], part: Part, prefix: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the converted values of the fields of a part, and a line of text for each problem."""
+    """Return the converted values of the fields of a part, and a message of one line for each problem."""
     field_by_name = {field.name: field for field in fields}
     values: dict[str, Any] = {}
     problems: list[str] = []
@@ -89,7 +89,7 @@ def validate(fields: list[Field], part: Part, prefix: str) -> tuple[dict[str, An
 
 
 def unknown_key_message(name: str, known_names: Iterable[str]) -> str:
-    """Return the message for an unknown key. It proposes a similar name. If no name is similar, it lists all names."""
+    """Return the message for an unknown key. The message proposes a similar name, or lists all names."""
     known_names = list(known_names)
     for similar in near_names(name, known_names, 1):
         return f"unknown key; did you mean {similar!r}?"
@@ -108,7 +108,7 @@ def part_from_object(name: str, part: Any) -> Part:
 
 
 def plain(value: Any) -> Any:
-    """Return the value of a field in the form in which recipes store it: a tuple as a list, a number as a float."""
+    """Return the value of a field in the form of recipes: a tuple as a list, a non-integer number as a float."""
     if isinstance(value, Real) and not isinstance(value, Integral):
         return float(str(value))  # 0.1 of the type float32 becomes 0.1, not 0.10000000149
     return list(value) if isinstance(value, tuple) else value
@@ -122,10 +122,10 @@ def _with_place(part: Part, prefix: str, name: str, text: str) -> str:
     return f"{where}: {path}: {text}" if where else f"{path}: {text}"
 
 
-def _name_field(message: str, part: Part, prefix: str) -> str:
-    """Return an error message of a constructor with the place of the field with which the message begins.
+def _with_field_place(message: str, part: Part, prefix: str) -> str:
+    """Return the error message of a constructor with the place of the field whose name begins the message.
 
-    If the message does not begin with the name of a field, it gets the name of the part.
+    If the message does not begin with the name of a field, the name of the part is added instead.
     """
     name, colon, text = message.partition(":")
     if colon and name in part.fields:

@@ -23,7 +23,7 @@ from bnnzoo.recipe.shipped_files import find_entry, recipes_of, shipped
 
 BUDGET = "2m"
 _SHORT_BUDGET_SECONDS = 10.0
-"""Minimal budget in seconds for which convergence is tested during a run by default."""
+"""Smallest budget, in seconds, with which a run tests convergence by default."""
 
 
 def resolve(
@@ -43,16 +43,17 @@ def resolve(
         layers: the layers of the recipe files, in order of increasing precedence.
         options: a raw value, or a `Value` with its place, for each option. A key is a setting of the run ("chains"), a
             part ("likelihood"), or a field of a part ("sampler.step_size"). An option with the value None is ignored.
-        in_memory: whether the data are in memory. If so, no `example` section of a recipe applies.
-        complete: whether the layers contain all settings, as the file of a run does. If so, no shipped recipe is added.
+        in_memory: whether the data are in memory. Then no `example` section of a recipe applies.
+        complete: whether the layers contain all settings, as the file of a run does. Then no shipped recipe is added.
 
     Raises:
-        UsageError: if the settings have problems. The message has one line for each problem.
+        UsageError: if a setting is unknown, missing or invalid, or if settings conflict. The message has one line for
+            each problem.
     """
     user = [*layers, option_layer(model, sampler, options or {})]
     parts, merged = _merge(user, in_memory, complete)
-    # The same problem can occur twice, for two reasons. The user may name a shipped recipe that `_merge` adds too, and
-    # the problems of a recipe include the problems of its example.
+    # A problem can occur twice: the user may name a shipped recipe that `_merge` also adds, and the problems of a
+    # recipe include the problems of its example.
     problems = list(dict.fromkeys(problem for layer in merged for problem in layer.problems))
     swept_sources = [layer.source for layer in merged if layer.sweep]
     problems += [
@@ -112,7 +113,7 @@ def part_names(
 
 
 def recipe_from(text: str, source: str = "recipe") -> Recipe:
-    """Return the recipe of a text from the attribute `recipe` of a run's file.
+    """Return the recipe in the attribute `recipe` of a run's file.
 
     Raises:
         UsageError: if the text is invalid. The message has only one line, because users do not edit this text.
@@ -124,7 +125,7 @@ def recipe_from(text: str, source: str = "recipe") -> Recipe:
 
 
 def broken_recipes() -> list[str]:
-    """Return a line of text, with file and line number, for each problem of the shipped recipes."""
+    """Return a message with file and line number for each problem of the shipped recipes."""
     problems: list[str] = []
     for name in registry.entries(registry.RECIPES):
         try:
@@ -138,12 +139,12 @@ def broken_recipes() -> list[str]:
 def _add_budget(values: dict[str, Any], run_part: Part, *, own_data: bool) -> list[str]:
     """Add the default budget to `values` if the data are the user's own.
 
-    No budget is added if the user set `warmup`, `draws` or `budget`. A budget is the default because the number of
-    draws that such data need is unknown, but a time limit is easy to choose. If there is a budget, `until` gets a
-    default too.
+    No budget is added if an option or a recipe sets `warmup`, `draws` or `budget`. A budget is the default because the
+    number of draws that such data need is unknown, but a time limit is easy to choose. If there is a budget, `until`
+    gets a default too.
 
     Returns:
-        The lines of the problems. There is one problem if `until` is "budget" and there is no budget.
+        a message if `until` is "budget" and there is no budget; otherwise an empty list.
     """
     if own_data and not {"warmup", "draws", "budget"} & set(run_part.fields):
         values["budget"] = BUDGET
@@ -155,25 +156,25 @@ def _add_budget(values: dict[str, Any], run_part: Part, *, own_data: bool) -> li
 
 
 def _is_short(budget: str) -> bool:
-    """Whether convergence tests, of about a second each, would take more time than they save."""
+    """Whether a budget is so short that convergence tests, of about a second each, would not save time."""
     with contextlib.suppress(ValueError):  # an invalid text is reported later, by `resolve`
         return duration.seconds(budget) < _SHORT_BUDGET_SECONDS
     return False
 
 
 def _keep_one_prior(parts: dict[str, Part], run: dict[str, Value], layers: list[Layer]) -> list[str]:
-    """Remove either the prior or `prior_from` from `parts` and `run`: the one of lower precedence.
+    """Remove the prior or `prior_from` from `parts` and `run`, whichever has the lower precedence.
 
     Returns:
-        The lines of the problems. There is one problem if both have the same precedence.
+        a message if both have the same precedence; otherwise an empty list.
     """
     if run.get("prior_from", Value(None, "")).raw is None:
         return []
-    by_name = max((i for i, layer in enumerate(layers) if "prior" in layer.parts), default=-1)
-    by_run = max(i for i, layer in enumerate(layers) if "prior_from" in layer.run)
-    if by_name == by_run:
+    prior_rank = max((i for i, layer in enumerate(layers) if "prior" in layer.parts), default=-1)
+    prior_from_rank = max(i for i, layer in enumerate(layers) if "prior_from" in layer.run)
+    if prior_rank == prior_from_rank:
         return [f"{run['prior_from'].where}: sets the prior, so it conflicts with [[prior]]; remove one of them"]
-    if by_name > by_run:
+    if prior_rank > prior_from_rank:
         del run["prior_from"]
     else:
         parts["prior"] = Part("")
@@ -181,7 +182,7 @@ def _keep_one_prior(parts: dict[str, Part], run: dict[str, Value], layers: list[
 
 
 def _missing_parts(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
-    """Return a line of text for each unknown part, if a recipe requires packages that are not installed."""
+    """Return a message for each unknown part, if a recipe requires packages that are not installed."""
     required_packages = dict.fromkeys(package for layer in layers for package in layer.requires)
     if not required_packages:
         return []
@@ -197,9 +198,8 @@ def _missing_parts(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
 def _merge(user: list[Layer], in_memory: bool = False, complete: bool = False) -> tuple[dict[str, Part], list[Layer]]:
     """Return the merged parts, and all layers in order of increasing precedence.
 
-    The settings of an example are included only if the run uses the data of the example. These are the data that the
-    example names. If the example does not name data, they are the data of the nearest example of lower precedence that
-    names data.
+    The settings of an example are included only if the run uses the data of the example. An example that names no data
+    has the data of the nearest example of lower precedence that names data.
     """
     user_names = {kind: _last_name(kind, user) for kind in PARTS}
     paths = [] if complete else recipes_of(user_names["model"], user_names["sampler"])

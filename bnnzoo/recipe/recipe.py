@@ -27,7 +27,7 @@ class Recipe:
     prior: Part | None = None
 
     data: Annotated[
-        str | None, Doc("a registered data set, a file (.csv .tsv .parquet .arrow .npy .npz), or a folder")
+        str | None, Doc("a registered data set, a file (.csv .tsv .parquet .pq .arrow .feather .npy .npz), or a folder")
     ] = None
     target: Annotated[tuple[str, ...], Doc("a target column; repeatable; default: the last column")] = ()
     task: Annotated[
@@ -69,7 +69,9 @@ class Recipe:
     ] = ()
     encoding: Annotated[str | None, Doc("encoding of a text file, such as cp1252; default: utf-8")] = None
     test_fraction: Annotated[float, Ge(0), Lt(1), Doc("fraction of the rows used as test rows")] = 0.1
-    split_seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of the split into training and test rows")] = 0
+    split_seed: Annotated[
+        int, Ge(0), Le(2**32 - 1), Doc("seed of the test rows, and of the rows that choose likelihood and model")
+    ] = 0
     standardise: Annotated[bool, Doc("scale inputs and regression targets to mean 0 and variance 1")] = True
     units: Annotated[
         Literal["standardised", "data"],
@@ -87,7 +89,7 @@ class Recipe:
         Literal["fixed", "linearised"],
         Doc(
             "for stochastic identified and linearised: directions that are not sampled stay at the mode (fixed), or "
-            "predictions add draws of their Gaussian approximation (linearised)"
+            "predictions add draws of these directions from a Gaussian approximation (linearised)"
         ),
     ] = "fixed"
     chains: Annotated[int, Ge(1), Doc("number of chains")] = 4
@@ -116,7 +118,9 @@ class Recipe:
             "draws would hardly change the predictions; budget: use all of the time"
         ),
     ] = None
-    seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of all random numbers except the split")] = 0
+    seed: Annotated[
+        int, Ge(0), Le(2**32 - 1), Doc("seed of the chains and of their initial positions; see split_seed")
+    ] = 0
     init: Annotated[
         str | None,
         Doc(
@@ -165,11 +169,11 @@ class Recipe:
     precision: Annotated[Literal["float32", "float64"], Doc("floating-point precision")] = "float32"
 
     where: dict[str, str] = field(default_factory=dict)
-    """For messages, the place at which the user wrote each setting that does not belong to a part."""
+    """The place at which the user wrote each setting that does not belong to a part. Messages show this place."""
 
     @property
     def init_file(self) -> Path | None:
-        """The file whose draws or network are the initial positions; None if they have another origin."""
+        """The file with the draws or the network of the initial positions; None if `init` is not a file."""
         return None if self.init is None or self.init in INITS else Path(self.init)
 
     @property

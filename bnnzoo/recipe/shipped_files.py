@@ -18,23 +18,23 @@ def shipped(name: str) -> Path | None:
 
 
 def recipes_of(model: str, sampler: str) -> list[Path]:
-    """Return the recipes shipped for a model, for a sampler and for both together, in order of increasing precedence.
+    """Return the files of the recipes for a model, a sampler, and both together, in order of increasing precedence.
 
     The recipe for a model or for a sampler must come from the package that offers this model or sampler. The recipe for
     both together must come from the package of the model, from the package of the sampler, or from bnnzoo. Other
     recipes of plugins are used only if the user names them.
     """
     parts = [entry for entry in (find_entry("models", model), find_entry("samplers", sampler)) if entry]
-    owners = [(entry.name, [entry.distribution]) for entry in parts]
+    stems = [(entry.name, [entry.distribution]) for entry in parts]
     if len(parts) == 2:
-        owners.append(
+        stems.append(
             (
                 ".".join(entry_found.name for entry_found in parts),
                 [registry.OWN, *(entry_found.distribution for entry_found in parts)],
             )
         )
     candidates = [
-        [registry.get(registry.RECIPES, f"{owner}:{stem}") for owner in packages] for stem, packages in owners
+        [registry.get(registry.RECIPES, f"{package}:{stem}") for package in packages] for stem, packages in stems
     ]
     return [file_of(next(filter(None, entries))) for entries in candidates if any(entries)]
 
@@ -67,7 +67,7 @@ def shipped_names() -> dict[str, str]:
 
 
 def warn_of(name: str, error: Exception) -> None:
-    """Warn that a recipe cannot be used."""
+    """Warn that a shipped recipe cannot be used."""
     warnings.warn(f"recipe {name}: {' '.join(str(error).split())}", BnnzooWarning, stacklevel=2)
 
 

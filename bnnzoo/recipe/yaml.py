@@ -20,7 +20,7 @@ from ruamel.yaml.events import AliasEvent, CollectionEndEvent, Event, NodeEvent,
 from bnnzoo.errors import UsageError
 
 MAX_BYTES = 250_000
-"""Maximal size of a recipe. It is limited because the parser ruamel takes one to four seconds per megabyte."""
+"""Largest size of a recipe in bytes. The parser ruamel takes one to four seconds per megabyte."""
 MAX_ALIASES = 100
 MAX_DEPTH = 50
 MAX_VALUES = 10_000
@@ -62,7 +62,7 @@ class Node(NamedTuple):
 
 
 def read(path: Path) -> Node:
-    """Return the document in a file or in a pipe. The file is opened only once, because a pipe cannot be read twice.
+    """Return the parsed document in a file or in a pipe. A pipe cannot be read twice, so the file is opened only once.
 
     Raises:
         UsageError: if the file is unreadable or invalid. If the position of the problem is known, the message has the
@@ -82,7 +82,7 @@ def read(path: Path) -> Node:
 
 
 def parse(text: str, source: str) -> Node:
-    """Return the document in a text. `source` is the name of the text in messages.
+    """Return the parsed document in a text. `source` is the name of the text in messages.
 
     Raises:
         UsageError: if the text is invalid. If the position of the problem is known, the message has the form
@@ -124,7 +124,11 @@ class _Reader:
         self.aliases = self.values = 0
 
     def document(self, events: Iterator[Event]) -> Node:
-        """Return the node of the only document. An empty document gives an empty mapping."""
+        """Return the node of the only document. An empty document gives an empty mapping.
+
+        Raises:
+            UsageError: if there is a second document.
+        """
         root: Node | None = None
         for event in events:
             if isinstance(event, NodeEvent):
@@ -162,7 +166,11 @@ class _Reader:
         return node
 
     def alias(self, event: AliasEvent, where: str) -> Node:
-        """Return the node of the anchor to which an alias refers."""
+        """Return the node of the anchor to which an alias refers.
+
+        Raises:
+            UsageError: if there is no such anchor before the alias, or if there are too many aliases.
+        """
         self.aliases += 1
         if self.aliases > MAX_ALIASES:
             raise UsageError(f"{where}: more than {MAX_ALIASES} aliases")
@@ -171,7 +179,11 @@ class _Reader:
         return self.anchors[event.anchor]._replace(where=where)
 
     def mapping(self, events: Iterator[Event], depth: int) -> dict[str, Node]:
-        """Return the nodes of a mapping by key. The keys must be unique plain words."""
+        """Return the nodes of a mapping by key.
+
+        Raises:
+            UsageError: if a key is repeated, is a merge key, or is not a plain word.
+        """
         nodes: dict[str, Node] = {}
         for event in _until_end(events):
             if not isinstance(event, ScalarEvent):
@@ -234,7 +246,7 @@ def _lines(values: dict[str, Any], indent: str) -> Iterator[str]:
 
 
 def _quote(text: str) -> str:
-    """Return text in quotes, with the escapes that YAML shares with JSON. Unprintable characters are escaped too."""
+    """Return text in quotes, with the escapes that YAML and JSON share. Unprintable characters are escaped too."""
     return "".join(c if c.isprintable() else _escape(c) for c in json.dumps(text, ensure_ascii=False))
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from bnnzoo import plots
 from bnnzoo.data import load, load_like
 from bnnzoo.data.columns.bounds import uncensored_targets
+from bnnzoo.data.loading.sources import READERS
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.predictions import prediction_table, predictive_samples
 from bnnzoo.evaluation.predictions.predictor import Predictor
@@ -61,8 +62,8 @@ def bands(
         overlay: draw several runs in one panel instead of side by side.
 
     Raises:
-        UsageError: if a run is a classification or has several inputs, if the runs have different inputs or targets, or
-            if an option is invalid.
+        UsageError: if a run is not a regression on one input, if a file has no training rows, if the runs have
+            different inputs or targets, or if an option is invalid.
     """
     quantity = _check_options(range, band)
     first = next(iter(runs.values()))
@@ -81,8 +82,7 @@ def bands(
             raise UsageError(
                 f"{name}: predicts {', '.join(signature.target_names)} from {signature.feature_names[0]}, but "
                 f"{next(iter(runs))} predicts {', '.join(first_signature.target_names)} from "
-                f"{first_signature.feature_names[0]}; draw "
-                "them in separate pictures"
+                f"{first_signature.feature_names[0]}; draw them in separate pictures"
             )
     for predictor in runs.values():
         predictor.record.require_training_rows("a band")
@@ -131,7 +131,7 @@ def target_index(predictor: Predictor, name: str | None) -> int:
     if name is None:
         return 0
     if name not in names:
-        raise UsageError(f"no target {name!r}; use one of {', '.join(names)}")
+        raise UsageError(f"{setting('target', name)}: unknown target; use one of {', '.join(names)}")
     return names.index(name)
 
 
@@ -174,7 +174,7 @@ def true_curves(predictor: Predictor, spec: str | Path, grid: Float[np.ndarray, 
                 "true curve; give an expression of x or a file"
             )
         return [Curve(grid, branch) for branch in truth(grid[:, None]).T]
-    if isinstance(spec, Path) or Path(spec).suffix in (".csv", ".tsv", ".parquet", ".pq", ".npz"):
+    if isinstance(spec, Path) or Path(spec).suffix.lower() in (*READERS, ".npz"):
         dataset = load_like(spec, predictor.signature)
         x, y = dataset.x[:, 0], uncensored_targets(dataset.y)[:, target]
         order = np.argsort(x, kind="stable")

@@ -34,7 +34,7 @@ def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
         spec: unfamiliar inputs, as for `Run.ood`.
 
     Raises:
-        UsageError: if a run has no test rows, or if the runs have different tasks.
+        UsageError: if a run has no test rows, if the runs have different tasks, or if `spec` is invalid.
     """
     if len(tasks := {predictor.signature.task for predictor in runs.values()}) > 1:
         raise UsageError(
@@ -91,7 +91,7 @@ def first_name(runs: Runs) -> str:
         with contextlib.suppress(UsageError):
             picture(runs, name)
             return name
-    raise UsageError("no picture is available for this run")
+    raise UsageError(f"no picture is available for {'these runs' if len(runs) > 1 else 'this run'}")
 
 
 def picture(runs: Runs, name: str, **options: Any) -> Picture:
@@ -129,7 +129,8 @@ def write(
         runs: the runs by name.
         out: folder or file.
         formats: file formats; png if None.
-        names: names of the pictures. If None, all pictures are drawn into a folder, and `band` into a file.
+        names: names of the pictures. If None, `band` is drawn into a file. Into a folder, the pictures of the report
+            are drawn for one run, or `band`, `ood` and `loss` for several runs.
         ood: unfamiliar inputs for the picture `ood`.
         force: overwrite existing files.
         band: options of the picture `band`. If options are given, this picture must be available.
@@ -163,9 +164,10 @@ def write(
     options: dict[str, Mapping[str, Any]] = {"band": band, "ood": {"spec": ood}}
     drawn = {name: attempt(partial(picture, runs, name, **options.get(name, {}))) for name in picture_names}
     for name, result in drawn.items():
+        if isinstance(result, BnnzooError) and (is_single_file or (name == "band" and band)):
+            raise result
+    for name, result in drawn.items():
         if isinstance(result, BnnzooError):
-            if is_single_file or (name == "band" and band):
-                raise result
             rows.append({"picture": name, "file": None, "why": str(result)})
             continue
         make_folder(paths[name][0].parent)

@@ -69,9 +69,7 @@ def page(predictor: Predictor) -> str:
         "overall": escape(overall),
         "findings": "\n".join(_answer(answer) for answer in answers),
         "pictures": "\n".join(_section(title, available) for title in _sections()),
-        "metrics": _or_reason(
-            evaluation, lambda evaluation_found: _metrics(evaluation_found.estimates, record, full_record)
-        ),
+        "metrics": _or_reason(evaluation, lambda result: _metrics(result.estimates, record, full_record)),
         "diagnostics": _or_reason(diagnosis, _diagnostics),
         "reproduce": _reproduce(attributes, recipe),
         "cost": _table(

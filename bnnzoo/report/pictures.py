@@ -25,6 +25,7 @@ from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.predictions.thinning import PROBES
 from bnnzoo.evaluation.scores import evaluate
 from bnnzoo.evaluation.scores import familiarity as ood_scores
+from bnnzoo.finding import setting
 from bnnzoo.plots import Picture, Slice
 from bnnzoo.report.bands import LEVELS, around, bands, has_band, regression, target_index
 from bnnzoo.report.density import density
@@ -35,7 +36,7 @@ _MOST_SLICES = 6
 _MOST_TARGETS = 6
 _MOST_ROWS = 5000
 _MOST_FEATURES = 1000
-"""Largest number of features. The picture needs predictions at 41 points per feature, so more would take minutes."""
+"""Largest number of features. The picture needs 41 predictions per feature, so more features would take minutes."""
 _FEATURES_PER_CALL = 50
 """Number of features whose predictions are computed in one call. This limits the memory."""
 
@@ -57,7 +58,8 @@ def band(predictor: Predictor, **options: Any) -> Picture:
     """Draw the predictive distribution against the single input. The options are the same as for `bands`.
 
     Raises:
-        UsageError: if the run is a classification or has several inputs, or if an option is invalid.
+        UsageError: if the run is not a regression on one input, if the file has no training rows, or if an option is
+            invalid.
     """
     return bands({"run": predictor}, **options)
 
@@ -72,8 +74,8 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
         target: name of a target or of a class; by default the first target or the second class.
 
     Raises:
-        UsageError: if the inputs are images, if there are no inputs or more than 1000, or if the run is a regression on
-            a single input, for which there is the picture `band`.
+        UsageError: if the inputs are images, if there are no inputs or more than 1000, if the run is a regression on a
+            single input (use the picture `band`), if `target` is unknown, or if the file has no training rows.
     """
     signature = predictor.signature
     if predictor.is_density:
@@ -97,7 +99,7 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
         return grid_rows
 
     classify = predictor.classifies
-    index = _class(predictor, target) if classify else target_index(predictor, target)
+    index = _class_index(predictor, target) if classify else target_index(predictor, target)
     feature_blocks = [
         range(i, min(i + _FEATURES_PER_CALL, len(grids))) for i in range(0, len(grids), _FEATURES_PER_CALL)
     ]
@@ -140,7 +142,7 @@ def trace(predictor: Predictor) -> Picture:
 
 
 def rank(predictor: Predictor) -> Picture:
-    """Plot the rank of each draw among the draws of all chains, by chain, for the predictions of `trace`."""
+    """Draw the ranks of each chain's draws among the draws of all chains, for the predictions of `trace`."""
     values, _, ess = probe_predictions(predictor)
     return plots.rank(values, ess)
 
@@ -183,9 +185,9 @@ def calibration(predictor: Predictor) -> Picture:
         UsageError: if the run has no test rows.
     """
     if predictor.classifies:
-        x, y = _test(predictor)
+        x, y = _test_rows(predictor)
         return plots.reliability(y, predictor.moments(x).mean)
-    rows, targets = len(_test(predictor)[1]), len(predictor.signature.target_names)
+    rows, targets = len(_test_rows(predictor)[1]), len(predictor.signature.target_names)
     return plots.coverage(_pits_of_targets(predictor), MARGIN + half_width(rows, targets))
 
 
@@ -208,7 +210,8 @@ def ood(predictor: Predictor, *, spec: Any = "noise") -> Picture:
         spec: unfamiliar inputs, as for `Run.ood`.
 
     Raises:
-        UsageError: if the run has no test rows.
+        UsageError: if the run has no test rows, if `spec` is invalid, or if `spec` is "noise" and the file has no
+            training rows.
     """
     ood_result = ood_scores.of_run(predictor, spec, new_rows.evaluation_rows(predictor)[0])
     posterior = {name: (values, ood_result.outside[name]) for name, values in ood_result.inside.items()}
@@ -258,8 +261,8 @@ def attempt(compute: Callable[[], T]) -> T | BnnzooError:
         return error
 
 
-def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
-    """Return the test rows, or 5000 evenly spaced test rows if there are more."""
+def _test_rows(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
+    """Return inputs and targets of the test rows, or of 5000 evenly spaced test rows if there are more."""
     x, y = new_rows.evaluation_rows(predictor)
     rows = evenly(len(x), _MOST_ROWS)
     return x[rows], y[rows]
@@ -268,14 +271,14 @@ def _test(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
 @once
 def _pits_of_targets(predictor: Predictor) -> dict[str, np.ndarray]:
     """Return the probability integral transforms of the test rows, for the six targets with the largest gaps."""
-    pits, names = evaluate.sampled_scores(predictor, *_test(predictor)).pit, predictor.signature.target_names
+    pits, names = evaluate.sampled_scores(predictor, *_test_rows(predictor)).pit, predictor.signature.target_names
     gaps = np.array([of_intervals(column[:, None]).gap for column in pits.T])
     return {names[i]: pits[:, i] for i in sorted(np.argsort(-gaps)[:_MOST_TARGETS])}
 
 
 @once
 def probe_predictions(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict[str, float], dict[str, float]]:
-    """Return three predictions by name, each with shape [chain, draw], their R-hats and their bulk ESS.
+    """Return at most three predictions by name, each with shape [chain, draw], their R-hats and their bulk ESS.
 
     The candidates are the predictions with which convergence is tested. The function returns those with the largest,
     the median and the smallest R-hat. If the run cannot predict, parameters are used instead of predictions.
@@ -318,10 +321,10 @@ def _probe_values(predictor: Predictor) -> tuple[Float[np.ndarray, "chain draw v
     return values.reshape(*values.shape[:2], -1), names
 
 
-def _class(predictor: Predictor, name: str | None) -> int:
+def _class_index(predictor: Predictor, name: str | None) -> int:
     names = predictor.signature.class_names
     if name is None:
         return min(1, len(names) - 1)
     if name not in names:
-        raise UsageError(f"no class {name!r}; use one of {', '.join(names)}")
+        raise UsageError(f"{setting('target', name)}: unknown class; use one of {', '.join(names)}")
     return names.index(name)

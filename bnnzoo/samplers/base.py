@@ -161,9 +161,9 @@ class AbstractSampler(eqx.Module, Generic[S]):
     def trajectory_gradient(
         self, posterior: AbstractPosterior, position: Float[Array, " dim"]
     ) -> Float[Array, " dim"] | None:
-        """Return the gradient that a step follows, if it costs more than that of the log density; otherwise None.
+        """Return the gradient that a step follows if it costs more than the gradient of the log density, else None.
 
-        A run with a time budget measures its time, so only the cost of the value matters.
+        A run with a time budget measures the time of this method. The returned values are not used.
 
         Args:
             posterior: the target distribution.
@@ -179,9 +179,14 @@ class AbstractSampler(eqx.Module, Generic[S]):
             posterior: the target distribution.
             thetas: the initial positions.
             gradients: number of gradients that a step can afford, each over all the data.
+
+        Raises:
+            NotImplementedError: if the sampler does not define this method. A sampler with a `budget_field` must.
         """
         del posterior, thetas, gradients
-        raise NotImplementedError(f"{type(self).__name__} has no field that a budget chooses")
+        raise NotImplementedError(
+            f"{type(self).__name__}: fit_budget is missing; a sampler with a budget_field must define it"
+        )
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
         """Return values for fields that are set to `auto`. The method is called if a run has warm-up, before it begins.

@@ -25,8 +25,8 @@ def standard_normal(shape: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) ->
 
     Value i is computed from a 32-bit hash of i and the key. One bit is the sign. The other 31 bits are an integer k,
     which gives p = (k + 1/2) / 2^31. The absolute value is the number that |eps| exceeds with probability p, where
-    eps ~ N(0, 1). Floats represent a small p precisely, so the tails have float32 resolution. For double precision,
-    where speed matters less, `jax.random.normal` is used.
+    eps ~ N(0, 1). Floats represent a small p precisely, so the tails have float32 resolution. For every other dtype,
+    such as float64, `jax.random.normal` is used, because speed matters less there.
     """
     if dtype != jnp.float32:
         return jax.random.normal(key, shape, dtype)

@@ -36,7 +36,7 @@ InspectionProgram = Callable[..., Mapping[str, Any]]
 def compile_inspection(sampler: AbstractSampler, posterior: AbstractPosterior, states: PyTree) -> InspectionProgram:
     """Compile the program of `inspect_chains` for states of these shapes.
 
-    This takes seconds and can run in the background.
+    The compilation takes seconds. It can run in the background.
     """
     if sampler.inspect is None:
         return _inspect_all

@@ -119,20 +119,20 @@ class _Driver:
         self.job, self.writer, self.log = job, writer, log
         self.seconds = seconds
         # The time at which the run would have started if it had never been interrupted.
-        self.zero = time.perf_counter() - seconds.total
+        self.adjusted_start = time.perf_counter() - seconds.total
         self.totals: chain_findings.Totals = {} if saved is None else dict(saved.totals)
         self.chunk: Chunk | None = None
         self.ended = "draws"
         self.start_seconds = start_seconds
         self.window_start = (0, 0.0)
-        """Number of warm-up steps, and the clock, at the start of the present window of warm-up."""
+        """Number of warm-up steps, and the clock time, at the start of the current window of warm-up."""
         self.last_window: tuple[int, float] | None = None
         self.inspection_program: Future[chain_findings.InspectionProgram] | None = None
         self.resume = None if saved is None or restored is None else (restored, saved.next_step)
         if self.resume is not None:
             # An empty chunk stands for the work before the checkpoint. If no draw is missing, only the file is written.
-            none = np.zeros((job.recipe.chains, 0, job.posterior.layout.dim), np.float32)
-            self.chunk = Chunk("sampling", none, {}, *self.resume, job.sampler)
+            no_draws = np.zeros((job.recipe.chains, 0, job.posterior.layout.dim), np.float32)
+            self.chunk = Chunk("sampling", no_draws, {}, *self.resume, job.sampler)
 
     @property
     def num_draws(self) -> int:
@@ -171,7 +171,7 @@ class _Driver:
 
     def _uncounted(self) -> float:
         """Return the seconds that no phase has counted yet."""
-        return time.perf_counter() - self.zero - self.seconds.total
+        return time.perf_counter() - self.adjusted_start - self.seconds.total
 
     def _store_chunks(self, stream: Iterable[Chunk], submit: Submit, tell: Observer, stop: Stop | None) -> None:
         last_checkpoint, modes_written = time.monotonic(), False
@@ -197,7 +197,7 @@ class _Driver:
             if is_sampling:
                 progress_counts = (self.num_draws, stopping.expected_draws(recipe, self.num_draws, self.seconds))
             tell(Progress(chunk.phase, *progress_counts, acceptance=rate))
-            elapsed = time.perf_counter() - self.zero
+            elapsed = time.perf_counter() - self.adjusted_start
             self.log.observe(run_log.chunk_report(chunk, draws=self.num_draws, thin=recipe.thin, seconds=elapsed))
             # Keep the checkpoint at the end of warm-up: if part files are damaged, all draws can be repeated from it.
             is_warmup_end = not is_sampling and chunk.next_step == recipe.warmup
@@ -261,7 +261,7 @@ class _Driver:
         return problem.recipe.warmup
 
     def _adopt(self, problem: Problem) -> None:
-        """Go on with a problem that has other lengths, and write its recipe."""
+        """Continue with a problem that has other lengths, and write its recipe."""
         if problem is not self.job.problem:
             self.job = dataclasses.replace(self.job, problem=problem)
             self.writer.update({"recipe": to_yaml(problem.resolved_recipe())} if problem.description else {})

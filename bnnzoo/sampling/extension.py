@@ -22,7 +22,7 @@ def extend(out: Path, *, draws: int | None, budget: str | None, model: AbstractM
     Args:
         out: the file of the finished run. It stays until the extended run replaces it.
         draws: number of draws per chain of the extended run, the present draws included.
-        budget: additional time, until the chains have converged.
+        budget: additional time, such as "2m". The run ends earlier if the chains have converged.
         model: the user's own model, if it is not registered.
 
     Raises:

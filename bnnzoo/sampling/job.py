@@ -57,7 +57,7 @@ class Job:
         *,
         resume: tuple[Carry, int] | None,
         seconds: Seconds | None = None,
-        leaving: Stop | None = None,
+        stop_signal: Stop | None = None,
         plan_warmup: Callable[[int], int] | None = None,
         plan_thinning: Callable[[], int] | None = None,
     ) -> Generator[Chunk, None, None]:
@@ -67,7 +67,7 @@ class Job:
             thetas: initial positions.
             resume: see `loop.chunks`.
             seconds: see `loop.chunks`.
-            leaving: function that returns the number of a signal that stops all processes, or 0.
+            stop_signal: function that returns the number of a signal that stops all processes, or 0.
             plan_warmup: see `loop.chunks`. Without a budget, this and `plan_thinning` are ignored: the lengths are
                 fixed.
             plan_thinning: see `loop.chunks`.
@@ -90,7 +90,7 @@ class Job:
             seconds=seconds,
             stops=ladder(recipe.draws) if ends_at_test_points(recipe) else (),
             outputs=self.problem.outputs,
-            stop_signal=leaving,
+            stop_signal=stop_signal,
         )
 
     def follow(self, thetas: Any, *, resume: tuple[Carry, int] | None, stop: Stop | None) -> None:
@@ -99,7 +99,7 @@ class Job:
         Raises:
             InterruptedRunError: if another process was stopped, or if `stop` returned a signal.
         """
-        for _ in self.chunks(thetas, resume=resume, leaving=stop):
+        for _ in self.chunks(thetas, resume=resume, stop_signal=stop):
             pass
 
 

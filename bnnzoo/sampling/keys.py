@@ -17,17 +17,19 @@ class Keys(NamedTuple):
     states: PRNGKeyArray
     """First states of the sampler at the initial positions."""
     tune: PRNGKeyArray
+    """The sampler's `tune`."""
     settle: PRNGKeyArray
+    """The sampler's `settle`, and its `inspect` after the last draw."""
     chain: PRNGKeyArray
     """Sampling steps: step t of chain c uses `fold_in(fold_in(chain, c), t)`."""
     fixed: PRNGKeyArray
-    """Training of the parameters that are not sampled."""
+    """Training of the parameters that are not sampled, and search for the sampled directions (`subspace_start`)."""
     transport: PRNGKeyArray
     """Moving chains from prior draws to the posterior."""
     restart: PRNGKeyArray
     """New positions of stragglers."""
     noise: PRNGKeyArray
-    """Networks that are compared to select a likelihood."""
+    """Networks that are compared to select a likelihood or a model. A run uses this key of its `split_seed`."""
 
     @classmethod
     def from_seed(cls, seed: int) -> Keys:

@@ -54,7 +54,7 @@ def launch(
     Args:
         problem: the assembled recipe, data and parts.
         out: the file to write.
-        force: replace a file or an unfinished run at `out`.
+        force: replace a file or an unfinished run at `out`, and do not check the free disk space.
         starts: initial positions, used instead of the recipe's `init`.
         start_time: value of `time.perf_counter` from which the seconds of the run are counted.
         started_by: the command or the Python call that started the run, for messages that ask to start it again.
@@ -66,6 +66,7 @@ def launch(
     Raises:
         UsageError: if the problem or the file cannot be used; in most cases before anything is compiled or written.
         InterruptedRunError: if `stop` returned a signal.
+        BnnzooError: if the chains cannot continue.
     """
     recipe, processes, writer = problem.recipe, Processes.current(), None
     if processes.is_first:
@@ -110,7 +111,10 @@ def _begin(
     in_bucket: bool,
     check_room: bool,
 ) -> None:
-    """Find the initial positions and run the chains; only the process with a `writer` writes the draws."""
+    """Select the likelihood and the model, find the initial positions, choose the lengths, and run the chains.
+
+    Only the process with a `writer` writes the draws.
+    """
     keys, work = Keys.from_seed(problem.recipe.seed), positions.StartWork(tell, stop)
     if problem.recipe.budget:
         work.note(budget.describe_overhead(problem))
@@ -178,8 +182,8 @@ def relaunch(
     Args:
         run: the unfinished run.
         saved: the checkpoint.
-        extends: whether draws are added to a finished run. If the run is refused, its part files are then removed, and
-            the finished run remains as it was. After the first step they are kept, as those of every run.
+        extends: whether draws are added to a finished run. If this function refuses such a run, it removes the part
+            files, and the finished run remains as it was. After the first step the part files are kept.
         allow_inexact: whether to resume even if the environment has changed, so that the draws would not be the same.
         model: the user's own model, if it is not registered.
         break_lock: whether to take the lock of the run from a process that no longer responds.
@@ -191,6 +195,7 @@ def relaunch(
     Raises:
         UsageError: if the run is damaged, or if the environment differs and `allow_inexact` is false.
         InterruptedRunError: if `stop` returned a signal.
+        BnnzooError: if the chains cannot continue.
     """
     processes = Processes.current()
     try:

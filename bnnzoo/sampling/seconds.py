@@ -13,11 +13,15 @@ class Seconds:
     """Wall-clock seconds of a run by phase. Their sum is the time of the whole command."""
 
     start: float = 0.0
-    """Imports, loading the data, and compilation before the initial positions are found."""
+    """Work before the loop that is not in `warmup`: imports, loading the data, compilation, and trials for a budget."""
     compile: float = 0.0
-    """Compilation of the chains' programs."""
+    """Compilation of the chains' programs, and computation of the sampler's first states."""
     warmup: float = 0.0
-    """Warm-up, and before it the search for the initial positions (training, or moves from prior draws)."""
+    """Warm-up, and the work before it that a budget covers.
+
+    This work is the selection of the likelihood and the model, and the search for the initial positions (training, or
+    moves from prior draws).
+    """
     sampling: float = 0.0
     judging: float = 0.0
     """The sampler's final inspection of the chains, and the test of convergence."""

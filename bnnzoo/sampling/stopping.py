@@ -22,7 +22,7 @@ def reason_to_end(job: Job, out: Path, num_draws: int, seconds: Seconds) -> str:
     The reasons are "converged", "predictions" (more draws would hardly change them) and "budget".
 
     Args:
-        job: the job that runs.
+        job: the running job.
         out: the file of the run.
         num_draws: the number of kept draws per chain so far.
         seconds: the time spent so far.

@@ -13,7 +13,7 @@ from bnnzoo.samplers import AbstractSampler
 def tuned_fields(requested: AbstractSampler, tuned: AbstractSampler) -> dict[str, Any]:
     """Return the fields that `choose` or `tune` has changed.
 
-    These are integers, texts and booleans that differ, and numbers that replace a text such as `auto`.
+    The result contains integers, texts and booleans that differ, and numbers that replace a text such as `auto`.
     """
     names = [f.name for f in dataclasses.fields(requested)]
     pairs = [(name, getattr(requested, name), getattr(tuned, name)) for name in names]

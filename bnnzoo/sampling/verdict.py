@@ -26,22 +26,22 @@ from bnnzoo.store.schema import SAMPLE_STATS
 
 _BYTES = 2**28
 """Largest size of all draws, in bytes, for which every draw is tested."""
-_FEWEST = 100
+_FEWEST_TESTED = 100
 """Smallest number of tested draws per chain, because the convergence test requires an ESS of 100 per chain."""
 
-_ENOUGH = 400.0
-"""Bulk ESS of predictions, over all chains, that `--until converged` requires (Vehtari et al. 2021)."""
+_ESS_TO_END = 400.0
+"""Bulk ESS, over all chains, of every tested quantity at which `--until converged` ends a run (Vehtari et al. 2021)."""
 
 
 def stride(num_bytes: int, draws: int) -> int:
-    """Return the number k for which every k-th draw of a chain is tested; 0 if this gives fewer than `_FEWEST` draws.
+    """Return the number k for which every k-th draw of a chain is tested; 0 if these are fewer than `_FEWEST_TESTED`.
 
     Args:
         num_bytes: size, in bytes, of the draws of all chains.
         draws: draws per chain.
     """
     every_kth = ceil(num_bytes / _BYTES)
-    return every_kth if draws // every_kth >= _FEWEST else 0
+    return every_kth if draws // every_kth >= _FEWEST_TESTED else 0
 
 
 def reason_to_end(
@@ -62,7 +62,7 @@ def reason_to_end(
     if diagnosed is None or not diagnostics.is_chain(str(diagnosed[1]["exactness"])):
         return ""
     predictor, diagnosis, findings_so_far = diagnosed
-    if diagnosis["ess_bulk"] >= _ENOUGH and not any(finding.topic == "convergence" for finding in findings_so_far):
+    if diagnosis["ess_bulk"] >= _ESS_TO_END and not any(finding.topic == "convergence" for finding in findings_so_far):
         return "converged"
     gain = remaining_gain.of_run(predictor) if by_predictions else None
     return "predictions" if gain is not None and gain.is_negligible else ""
@@ -80,10 +80,12 @@ def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | Abstra
     Returns:
         `verdict` is one line for the command line. `verdict_in_python` is the same line with keywords instead of
         options. `continuation` is the field of `bnnzoo resume` that adds the missing draws. `absurd` lists the findings
-        that chains did not move, or that predictions are far from the data. `converged` is 1 or 0, or `not-applicable`
-        if the draws are not a Markov chain. `rhat` and `ess_bulk` refer to the predictions. In a large run only every
-        k-th draw is tested (`stride`). The mapping is empty if there are too few draws for the test, or if the test
-        fails with an error.
+        that chains did not move, or that predictions are far from the data. `noise_remark` is the remark about the
+        noise scale. `converged` is 1 or 0, or `not-applicable` if the draws are not a Markov chain. `rhat` and
+        `ess_bulk` are the worst values of all tested quantities; they are missing if the draws are not a Markov chain.
+        If the chains have different weights, there are also the attributes of `ChainMixture`. In a large run only every
+        k-th draw is tested (`stride`). The mapping is empty if a large run has too few draws for the test, or if the
+        test fails with an error.
     """
     every_kth = 1 if num_bytes <= _BYTES else stride(num_bytes, draws)
     diagnosed = _diagnose_parts(out, every_kth, model) if every_kth else None

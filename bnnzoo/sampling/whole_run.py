@@ -31,7 +31,7 @@ def describe(
     """Inspect the chains after the last draw, write the attributes, and return the findings.
 
     Args:
-        job: the job that runs.
+        job: the running job.
         writer: the store of the run.
         chunk: the last chunk of draws.
         totals: sums of the statistics over all draws, for each chain.

@@ -23,7 +23,7 @@ def refuse_weights(others: Mapping[str, Any]) -> None:
     """
     for name, value in others.items():
         if name != "sample_weight":
-            raise TypeError(f"fit: unknown argument {name!r}")
+            raise TypeError(f"fit: unknown argument {name!r}; give only X, y and sample_weight")
         if value is not None and not np.all(np.asarray(value) == 1):
             raise UsageError(
                 "sample_weight: is not supported, because each row counts once in the likelihood; repeat "

@@ -29,8 +29,9 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
         """Sample the posterior for inputs X [row, feature] and labels y [row].
 
         Raises:
-            UsageError: if a sample weight is not 1.
+            UsageError: if a sample weight is not 1, or for the reasons of `bnnzoo.sample`.
             ValueError: if a label is missing, or if there is only one class.
+            TypeError: if there are arguments other than X, y and `sample_weight`.
         """
         refuse_weights(others)
         X, y = self._with_targets(X, y)
@@ -74,7 +75,8 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
     def predict_distribution(self, X: Any) -> PredictiveDistribution:
         """Return the predictive distribution as an object. Its classes are `classes_`.
 
-        Only `probabilities`, `mode`, `log_prob`, `sample` and `entropy` of this object apply to classes.
+        Only `probabilities`, `mode`, `mutual_information`, `log_prob`, `sample` and `entropy` of this object apply to
+        classes.
         """
         return PredictiveDistribution(self.run_.predictor, self._inputs(X), seed=self.seed, classes=self.classes_)
 
@@ -102,7 +104,9 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
         if calibration is not None:
             labels = [as_text(label) for label in calibration[1]]
             if unknown := sorted(set(labels) - set(names)):
-                raise ValueError(f"calibration: class {unknown[0]!r} does not occur in the training rows")
+                raise ValueError(
+                    f"calibration: class {unknown[0]!r} does not occur in the training rows; remove its rows"
+                )
             index = np.array([names.index(label) for label in labels], np.int32)
             rows = prediction_intervals.checked_calibration(predictor, self._inputs(calibration[0]), index)
         members = prediction_intervals.sets(predictor, x, interval, level, calibration=rows)

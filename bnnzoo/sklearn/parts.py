@@ -15,7 +15,7 @@ EXAMPLES: dict[str, str] = {"model": "mlp", "sampler": "nuts", "likelihood": "ga
 
 
 def part_fields(part: Part) -> dict[str, Any]:
-    """Return the fields that a part sets. For an object, return all of its fields."""
+    """Return the fields in a mapping, or all fields of an object; empty for a name or None."""
     if isinstance(part, Mapping):
         return {str(name): value for name, value in part.items() if name != "name"}
     return {f.name: getattr(part, f.name) for f in dataclasses.fields(part)} if dataclasses.is_dataclass(part) else {}

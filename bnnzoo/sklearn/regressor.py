@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_consistent_length
@@ -40,12 +41,15 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         the target is known. A value is infinite if the target has no limit on this side.
 
         Raises:
-            UsageError: if a sample weight is not 1.
+            UsageError: if a sample weight is not 1, or for the reasons of `bnnzoo.sample`.
             ValueError: if `exposure` is set and X is not a data frame, or if y is text and `censored` is not set.
+            TypeError: if there are arguments other than X, y and `sample_weight`.
         """
         refuse_weights(others)
         if self.exposure is not None and not is_frame(X):
-            raise ValueError("exposure is the name of a column, so X must be a data frame with this column")
+            raise ValueError(
+                f"X: must be a data frame with the exposure column {self.exposure!r} (got {type(X).__name__})"
+            )
         if self.censored:
             return self._fit_censored(X, y)
         X, y = self._with_targets(X, y)
@@ -67,6 +71,9 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         self._is_table = is_table(X) or self.exposure is not None
         X = self._validated(X, reset=True)
         check_consistent_length(X, y)
+        if isinstance(X, pd.DataFrame) and isinstance(y, pd.Series | pd.DataFrame):
+            # Rows are paired by their order, not by their labels.
+            y = y.set_axis(X.index)
         self._sample(X, y, "regression")
         self._flat = len(self.run_.predictor.signature.target_names) == 1
         return self

@@ -1,4 +1,4 @@
-"""Reading and writing a run on disk."""
+"""Reading and writing of the files of a run."""
 
 from bnnzoo.store.checkpoint import Checkpoint as Checkpoint
 from bnnzoo.store.command import Command as Command

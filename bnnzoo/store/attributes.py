@@ -1,4 +1,4 @@
-"""The root attributes of a run: names, types and limits. They are checked before any value is used."""
+"""Root attributes of a run: their names, types and limits. All are checked before any value is used."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ The signature is not counted, because its length depends on the data.
 _MOST_NAMES = 10_000
 
 
-def _bounded(value: Any) -> Any:
+def _limit_names(value: Any) -> Any:
     # Without this check, pydantic would write a message for each wrong value, and a file may have a million of them.
     if isinstance(value, dict) and len(value) > _MOST_NAMES:
         raise ValueError(f"more than {_MOST_NAMES} names")
     return value
 
 
-_Bounded = BeforeValidator(_bounded)
+_LimitedNames = BeforeValidator(_limit_names)
 
 
 class _DeclaredStatistic(BaseModel):
@@ -92,7 +92,7 @@ class _RootAttributes(BaseModel):
     model: _Name
     sampler: _Name
     exactness: Literal["exact", "noise-corrected", "biased", "approximate"]
-    versions: Json[Annotated[dict[str, str], _Bounded]]
+    versions: Json[Annotated[dict[str, str], _LimitedNames]]
     device: _Name
     placement: _Name
     precision: Literal["float32", "float64"]
@@ -110,13 +110,13 @@ class _RootAttributes(BaseModel):
     seconds_writing: FiniteFloat = 0.0
     target_evaluations: FiniteFloat
     start_evaluations: FiniteFloat = 0.0
-    tuned: Json[Annotated[dict[str, Any], _Bounded]]
+    tuned: Json[Annotated[dict[str, Any], _LimitedNames]]
 
     regime: str = ""
     findings: Json[Annotated[tuple[Finding, ...], FailFast()]] = ()
-    statistics: Json[Annotated[dict[str, _DeclaredStatistic], _Bounded]] = {}
+    statistics: Json[Annotated[dict[str, _DeclaredStatistic], _LimitedNames]] = {}
     stuck_chains: Json[Annotated[list[_Count], FailFast()]] = []
-    inspected: Json[Annotated[dict[str, Annotated[list[float], Field(min_length=1), FailFast()]], _Bounded]] = {}
+    inspected: Json[Annotated[dict[str, Annotated[list[float], Field(min_length=1), FailFast()]], _LimitedNames]] = {}
     restarted: _Count = 0
     verdict: str = ""
     verdict_in_python: str = ""
@@ -139,18 +139,18 @@ class _RootAttributes(BaseModel):
     ended: _Name = ""
     stops: Json[Annotated[list[_Count], FailFast()]] = []
     budget: _Name = ""
-    plugins: Json[Annotated[dict[str, str], _Bounded]] = {}
-    plugin_sources: Json[Annotated[dict[str, str], _Bounded]] = {}
+    plugins: Json[Annotated[dict[str, str], _LimitedNames]] = {}
+    plugin_sources: Json[Annotated[dict[str, str], _LimitedNames]] = {}
     seeds: Json[Annotated[list[_Seed], FailFast()]] = []
     subspace: Json[_Subspace] | None = None
     prior_from: str = ""
-    federated: Json[Annotated[dict[str, dict[str, Any]], _Bounded]] = {}
-    asked_again: Json[Annotated[dict[str, _Count], _Bounded]] = {}
-    digests: Json[Annotated[dict[str, str], _Bounded]] = {}
+    federated: Json[Annotated[dict[str, dict[str, Any]], _LimitedNames]] = {}
+    asked_again: Json[Annotated[dict[str, _Count], _LimitedNames]] = {}
+    digests: Json[Annotated[dict[str, str], _LimitedNames]] = {}
 
 
 def fault(attributes: Mapping[str, Any]) -> str:
-    """Return the first problem of the root attributes of a run; empty if they are valid."""
+    """Return a message about the first invalid root attribute of a run; empty if all are valid."""
     values = {str(name): plain(value) for name, value in attributes.items()}
     text_lengths = {name: len(text) for name, text in values.items() if isinstance(text, str) and name != "signature"}
     if sum(text_lengths.values()) > _MOST_TEXT:
@@ -166,12 +166,18 @@ def fault(attributes: Mapping[str, Any]) -> str:
 
 
 def with_digests(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the root attributes, and a digest of each. The checksums of HDF5 do not cover text."""
+    """Return the root attributes with the attribute `digests`, a digest of each other attribute as JSON.
+
+    Digests are needed because the checksums of HDF5 do not cover attributes.
+    """
     return {**attributes, DIGESTS: json.dumps({name: _digest(value) for name, value in attributes.items()})}
 
 
 def _changed_attribute(values: Mapping[str, Any]) -> str:
-    """Return the first attribute that differs from its digest; empty if there is none. A digest may be missing."""
+    """Return a message about the first attribute that differs from its digest; empty if there is none.
+
+    An attribute without a digest is not checked.
+    """
     for name, digest in json.loads(values.get(DIGESTS, "{}")).items():
         if name not in values or _digest(values[name]) != digest:
             return f"its attribute {ascii(name[:80])[1:-1]} was changed after it was written"
@@ -188,9 +194,9 @@ def are_equal(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 
 
 def contradiction(attributes: Mapping[str, Any]) -> str:
-    """Return the root attribute that contradicts the recipe of a run; empty if there is none.
+    """Return a message about the first root attribute that contradicts the recipe of the run; empty if there is none.
 
-    A run of a posterior made in Python is not checked.
+    Runs of a posterior made in Python are not checked.
 
     Raises:
         UsageError: if the recipe is invalid.
@@ -206,12 +212,12 @@ def contradiction(attributes: Mapping[str, Any]) -> str:
         "seed": recipe.seed,
     }
     for name, value in recipe_values.items():
-        # In the recipe, the name of a part of a plugin may be PACKAGE:NAME.
+        # In the recipe, the name of a plugin's part may be PACKAGE:NAME.
         if plain(attributes[name]) not in (value, str(value).rpartition(":")[2]):
             return f"its attribute {name} contradicts its recipe"
     return ""
 
 
 def plain(value: Any) -> Any:
-    """Return a Python scalar for a NumPy scalar or an array with one element."""
+    """Return a Python scalar for a NumPy scalar or an array with one element; return other values unchanged."""
     return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from pydantic import TypeAdapter
+from pydantic import FiniteFloat, TypeAdapter
 
 from bnnzoo.errors import UsageError
 from bnnzoo.files.atomic import copy_atomically
@@ -21,7 +21,7 @@ from bnnzoo.store.schema import CHECKPOINT_BYTES, FINAL_STATE
 
 NEWEST = "checkpoint.npz"
 _KEPT_NAME = re.compile(r"^checkpoint-\d{6,9}\.npz$")
-_HEADER, _DIGEST = "words", "sha256"
+_HEADER = "words"
 
 
 class Checkpoint(NamedTuple):
@@ -31,8 +31,8 @@ class Checkpoint(NamedTuple):
     next_step: int
     num_parts: int
     """Number of part files when the checkpoint was written. Draws of later part files are computed again."""
-    tuned: dict[str, int | str | bool]
-    """Sampler fields that `tune` changed."""
+    tuned: dict[str, int | FiniteFloat | str | bool]
+    """Sampler fields that the methods `choose` and `tune` of the sampler changed, with their new values."""
     seconds: dict[str, float]
     totals: dict[str, list[float]]
     """Sums of the statistics so far, one number per chain. The findings about the run are computed from them."""
@@ -41,7 +41,7 @@ class Checkpoint(NamedTuple):
 class _CheckpointHeader(NamedTuple):
     next_step: int
     num_parts: int
-    tuned: dict[str, int | str | bool]
+    tuned: dict[str, int | FiniteFloat | str | bool]
     seconds: dict[str, float]
     totals: dict[str, list[float]]
     run: str
@@ -52,13 +52,13 @@ def save(folder: Path, checkpoint: Checkpoint, *, run: str, keep: bool = False) 
     """Write a checkpoint, completely or not at all.
 
     If a part file is damaged later, the run can go back to an earlier checkpoint. A copy of the checkpoint is therefore
-    kept each time the number of part files has doubled, and also if `keep` is true.
+    stored each time the number of part files has doubled, and also if `keep` is true.
 
     Args:
         folder: the folder of the part files.
         checkpoint: the state to write.
         run: digest of the header of the run, which identifies the run.
-        keep: keep a copy that later checkpoints do not replace.
+        keep: store a copy that later checkpoints do not replace.
     """
     header = {key: value for key, value in checkpoint._asdict().items() if key != "arrays"} | {"run": run}
     text = json.dumps(header | {"sha256": _digest(checkpoint.arrays)}).encode()
@@ -76,7 +76,7 @@ def load(path: Path, *, run: str | None = None) -> Checkpoint:
         run: digest of the header of the run to which the checkpoint must belong; by default this is not checked.
 
     Raises:
-        UsageError: if the checkpoint is damaged or belongs to another run.
+        UsageError: if the checkpoint is missing or damaged, or if it belongs to another run.
     """
     arrays = npz.read(path)
     try:
@@ -91,7 +91,7 @@ def load(path: Path, *, run: str | None = None) -> Checkpoint:
 
 
 def as_group(folder: Path) -> dict[str, dict[str, np.ndarray]]:
-    """Return the newest checkpoint as a group of the finished file, by name; empty if there is no checkpoint."""
+    """Return the group `final_state` of the finished file, with the newest checkpoint; empty if there is none."""
     path = folder / NEWEST
     if not path.is_file():
         return {}
@@ -110,7 +110,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def readable_checkpoints(folder: Path, *, run: str, max_parts: int | None = None) -> Iterator[Checkpoint]:
-    """Yield every readable checkpoint with at most `max_parts` part files, newest first."""
+    """Yield every readable checkpoint of the run with at most `max_parts` part files, newest first."""
     paths = [folder / NEWEST, *(path for _, path in sorted(kept_checkpoints(folder).items(), reverse=True))]
     for path in paths:
         with suppress(UsageError):

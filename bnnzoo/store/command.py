@@ -1,4 +1,4 @@
-"""The command that started a run. Messages show it if the run must be started again."""
+"""The command that started a run. Messages show this command if the run must be started again."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from bnnzoo.store import npz
 
 COMMAND = "command.json"
 _MOST_BYTES = 2**16
-_PIPES = ("/dev/fd/", "/proc/", "/dev/stdin", "-")
+_PIPES = ("/dev/fd/", "/proc/", "/dev/stdin")
 """Inputs that can be read only once. A command that reads one of them cannot be repeated."""
 
 
 class Command(BaseModel):
     """A call of `bnnzoo sample` or of `bnnzoo.sample`.
 
-    Only the arguments are stored. The text is therefore a call of bnnzoo, even if the file was manipulated.
+    Only the arguments are stored. Even if the file was manipulated, a message can therefore show only a call of bnnzoo.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -34,16 +34,14 @@ class Command(BaseModel):
     words: list[str] = []
     """Arguments of `bnnzoo sample`."""
     keywords: dict[str, JsonValue] = {}
-    """Arguments of `bnnzoo.sample`; null stands for an object that is not text, such as an array."""
+    """Arguments of `bnnzoo.sample`; null stands for a value without a short literal, such as an array."""
 
     @classmethod
     def from_words(cls, words: Sequence[str]) -> Command | None:
         """Return the command with these arguments. Return None if an argument is a pipe."""
         values = [word.rpartition("=")[2] for word in words]
         return (
-            None
-            if any(value.startswith(_PIPES[:3]) for value in values)
-            else cls(folder=_working_folder(), words=[*words])
+            None if any(value.startswith(_PIPES) for value in values) else cls(folder=_working_folder(), words=[*words])
         )
 
     @classmethod
@@ -91,7 +89,7 @@ def _working_folder() -> str:
 
 
 def _literal(value: Any) -> JsonValue:
-    """Return the value if it can be written as a Python literal; otherwise return None."""
+    """Return the value if it can be written as a short Python literal, otherwise None. A path becomes text."""
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):

@@ -1,4 +1,4 @@
-"""A finished run becomes an unfinished run again, so that more draws can be added.
+"""Conversion of a finished run to an unfinished run, so that more draws can be added.
 
 The file of a finished run contains the last checkpoint of the run (the group `final_state`). Draws, statistics, data
 and this checkpoint are written to part files, from which the run continues as if it had never ended.
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 _PART_BYTES = 2**24
-"""Size of a part file, in bytes, so that the memory use does not grow with the run."""
-_OF_THE_END = frozenset({"ended", "stops"})
+"""Approximate size of a part file in bytes. It limits the memory use, which does not grow with the run."""
+_END_ATTRIBUTES = frozenset({"ended", "stops"})
 """Root attributes that describe the end of a run. They are set again when the extended run ends, if they apply."""
 
 
@@ -42,17 +42,20 @@ def check_extensible(out: Path) -> None:
     """Check that a file belongs to a finished run with a checkpoint.
 
     Raises:
-        UsageError: if the run is unfinished, or if its file has no checkpoint.
+        UsageError: if the run is unfinished, or if its file is missing, damaged or has no checkpoint.
     """
     if run_parts.holds_run(run_parts.parts_folder(out)):
         raise UsageError(f"{out}: the run is unfinished; first continue it to its end with bnnzoo resume {quoted(out)}")
     reading.check(out)
     if not reading.is_complete(out):
-        raise UsageError(f"{out}: the run stopped before its end, and its folder {out.name}.parts is missing")
+        raise UsageError(
+            f"{out}: the run stopped before its end, and its folder {out.name}.parts is missing; start the run again "
+            "with [[force=True]]"
+        )
     if FINAL_STATE not in reading.groups_of(out):
         raise UsageError(
-            f"{out}: draws cannot be added, because the file has no last state of the chains; only the file of a "
-            "single run has one"
+            f"{out}: draws cannot be added, because the file has no checkpoint; use the file of a single run, or "
+            "start a new run with more [[draws]]"
         )
 
 
@@ -66,7 +69,8 @@ def reopen_finished(out: Path, attributes: Attributes) -> None:
         attributes: root attributes of the extended run, with its recipe.
 
     Raises:
-        UsageError: if the run cannot be extended, or if its file or checkpoint is damaged.
+        UsageError: if the run cannot be extended, if its file or checkpoint is damaged, or if another process is
+            writing the run.
     """
     check_extensible(out)
     tree, writer = reading.open_tree(out), Store(out)
@@ -78,7 +82,7 @@ def reopen_finished(out: Path, attributes: Attributes) -> None:
             for group in (OBSERVED_DATA, CONSTANT_DATA)
             if group in tree.children
         }
-        kept_attributes = {name: value for name, value in attributes.items() if name not in _OF_THE_END}
+        kept_attributes = {name: value for name, value in attributes.items() if name not in _END_ATTRIBUTES}
         writer.create({**kept_attributes, "complete": 0}, _dims(tree), static)
         for prefix in (WARMUP, ""):
             _append_draws(writer, tree, prefix)
@@ -113,7 +117,7 @@ def _append_draws(writer: Store, tree: xr.DataTree, prefix: str) -> None:
 
 
 def _dims(tree: xr.DataTree) -> Mapping[str, list[str]]:
-    """Return the names of the dimensions of all variables, as `Store.create` expects them."""
+    """Return the dimension names of the variables of the data groups and of `posterior`, as for `Store.create`."""
     dims: dict[str, list[str]] = {}
     for group in (OBSERVED_DATA, CONSTANT_DATA):
         if group in tree.children:

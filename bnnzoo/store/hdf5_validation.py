@@ -1,9 +1,9 @@
 """A safety check of a NetCDF file of unknown origin, before its content is used.
 
 An HDF5 file can refer to other files (links, external storage, virtual data sets). It can declare arrays that exceed
-the memory, and contain types that libraries convert to objects. The file of a run needs none of these: its root
-contains groups, and the groups contain arrays of numbers. All other files give an error. The check uses the low-level
-functions of h5py, which follow no link.
+the memory, and contain types that libraries convert to objects. A file of bnnzoo needs none of these: its root
+contains groups and arrays of numbers, and each group contains arrays of numbers. All other files give an error. The
+check uses the low-level functions of h5py, which follow no link.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -41,7 +41,8 @@ def check(path: Path) -> None:
     """Check every group, array and attribute of a file.
 
     Raises:
-        UsageError: if the file is missing, or if it contains anything but groups and arrays.
+        UsageError: if the file is missing or damaged, or if it contains anything but groups, arrays of numbers and
+            their attributes.
     """
     try:
         status = path.stat()
@@ -66,7 +67,7 @@ def check(path: Path) -> None:
 
 
 class _Validator:
-    """Validator of a file of `size` bytes. It counts the bytes that arrays declare, and the bytes of text."""
+    """Validator of a file of `size` bytes, with counts of the bytes that arrays declare and of the bytes of text."""
 
     def __init__(self, size: int):
         self.size = size
@@ -76,21 +77,21 @@ class _Validator:
     def check_root(self, file: Any) -> None:
         """Check the root, its groups and their arrays."""
         root = h5g.open(file, b"/")
-        self._attributes(root, "/")
+        self._check_attributes(root, "/")
         for name, kind in self._members(root, "/", _MOST_GROUPS):
             if kind == h5o.TYPE_DATASET:
-                self._dataset(root, name, f"/{name}")
+                self._check_dataset(root, name, f"/{name}")
                 continue
             group = h5g.open(root, name.encode())
-            self._attributes(group, name)
+            self._check_attributes(group, name)
             for variable, member_kind in self._members(group, name, _MOST_VARIABLES):
                 place = f"{name}/{variable}"
                 if member_kind != h5o.TYPE_DATASET:
                     raise _Refused(f"{_printable(place)} is a nested group or a named type")
-                self._dataset(group, variable, place)
+                self._check_dataset(group, variable, place)
 
     def _members(self, group: Any, place: str, max_members: int) -> list[tuple[str, int]]:
-        """Return names and kinds of the members of a group. A member must not have a second name."""
+        """Return names and kinds of the members of a group. Refuse links and members with a second name."""
         if group.get_num_objs() > max_members:
             raise _Refused(f"{_printable(place)} has more than {max_members} members")
         names: list[bytes] = []
@@ -112,7 +113,7 @@ class _Validator:
             members.append((name, info.type))
         return members
 
-    def _dataset(self, group: Any, name: str, place: str) -> None:
+    def _check_dataset(self, group: Any, name: str, place: str) -> None:
         dataset = h5d.open(group, name.encode())
         kind, space, creation = dataset.get_type(), dataset.get_space(), dataset.get_create_plist()
         if creation.get_layout() not in _LAYOUTS:
@@ -139,7 +140,7 @@ class _Validator:
             chunks = self._chunks(dataset, place)
             if h5z.FILTER_DEFLATE in filters:
                 self._check_inflated_size(dataset, chunks, kind.get_size() * prod(creation.get_chunk()), place)
-        self._attributes(dataset, place)
+        self._check_attributes(dataset, place)
 
     def _chunks(self, dataset: Any, place: str) -> list[Any]:
         """Return the chunks of an array, after checking them.
@@ -177,10 +178,11 @@ class _Validator:
             raise _Refused(f"{_printable(place)} has chunks of more than {2**28} bytes")
         for chunk in chunks:
             _, compressed = dataset.read_direct_chunk(chunk.chunk_offset)
+            # A Fletcher32 checksum adds four bytes.
             if len(zlib.decompressobj().decompress(compressed, max_bytes + 8)) > max_bytes + 4:
                 raise _Refused(f"{_printable(place)} unpacks to more bytes than it declares")
 
-    def _attributes(self, holder: Any, place: str) -> None:
+    def _check_attributes(self, holder: Any, place: str) -> None:
         count = h5a.get_num_attrs(holder)
         if count > _MOST_ATTRIBUTES:
             raise _Refused(f"{_printable(place)} has too many attributes ({count})")
@@ -198,17 +200,17 @@ class _Validator:
             if _has_variable_length(kind):
                 self._check_length(number, kind, label)
             if number and kind.get_class() == h5t.STRING:
-                self._text(attribute, kind, label)
+                self._check_text(attribute, kind, label)
 
     def _check_length(self, number: int, kind: Any, label: str) -> None:
-        """Check the number of texts or references. Many of them can point to the same place in the file."""
+        """Check the number of texts or references. A small file can contain many that point to the same place."""
         if kind.get_class() != h5t.STRING:
             if number > _MOST_RANK:
                 raise _Refused(f"{_printable(label)} has too many dimensions ({number})")
         elif number > 1 and number * self.size > _MOST_TEXT * 8:
             raise _Refused(f"{_printable(label)} has too many strings ({number})")
 
-    def _text(self, attribute: Any, kind: Any, label: str) -> None:
+    def _check_text(self, attribute: Any, kind: Any, label: str) -> None:
         """Read the texts of an attribute, and check that they are UTF-8 and not too long in total."""
         value = np.empty(attribute.shape, object if kind.is_variable_str() else kind.dtype)
         attribute.read(value, mtype=h5t.py_create(kind.dtype))

@@ -23,9 +23,9 @@ _READ_BYTES = 2**24
 
 
 def remove_leftovers(out: Path) -> bool:
-    """Remove the part files of a run that has a complete file. Read the complete file first and check it.
+    """Remove the part files of a run that has a complete file, after a check of every array in this file.
 
-    Part files of a new run that will replace the complete file stay.
+    Part files of a new run, which will replace the complete file, stay.
 
     Returns:
         whether part files were removed.
@@ -33,6 +33,7 @@ def remove_leftovers(out: Path) -> bool:
     Raises:
         DamagedError: if the complete file is damaged and cannot be built again, because part files are missing.
         BusyError: if another process is writing the run.
+        UsageError: if the folder contains files that bnnzoo did not write, or if it cannot be locked.
     """
     folder = parts_folder(out)
     if folder.is_symlink() or not folder.is_dir() or not reading.is_complete(out):
@@ -66,7 +67,8 @@ def remove_leftovers(out: Path) -> bool:
 def _was_built_from(out: Path, folder: Path) -> bool:
     """Whether the file was built from the part files in this folder.
 
-    The attributes decide. Some of them, such as run times, differ even between two runs of the same recipe.
+    The number of draws and the root attributes are compared. Some attributes, such as run times, differ even if the
+    recipes are equal.
     """
     try:
         run = run_parts.load(folder)

@@ -2,8 +2,8 @@
 
 The lock is an flock on the file `lock`. The operating system releases it when the process ends, so no process ids are
 needed. Some hosts do not see each other's locks. For them, the file `owner.json` names the writer, and its modification
-time shows when the writer was last active. Each writer has a token in this file, which it checks before every write. If
-a user breaks the lock, a new token replaces the token of the old owner.
+time shows when the writer was last active. The file also contains a token. Before every write, the writer checks that
+the token is still its own. If a user breaks the lock, a new token replaces the token of the old owner.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Owner(NamedTuple):
 
 
 class RunLock:
-    """The lock of the run `out`. It is a file in the folder of its part files."""
+    """The lock of the run `out`: a file in the folder of the part files of the run."""
 
     def __init__(self, out: Path, folder: Path):
         self.out, self.folder = out, folder
@@ -67,8 +67,9 @@ class RunLock:
 
         Raises:
             BusyError: if an active process holds the lock.
-            UsageError: if the owner was not active for a minute and `break_stale` is false, or if the folder cannot be
-                locked.
+            UsageError: if the owner was not active for a minute, or its host's clock is a minute ahead, and
+                `break_stale` is false. Also if the folder cannot be locked, or if another process breaks the lock at
+                the same time.
         """
         try:
             self._lock_file()
@@ -100,7 +101,7 @@ class RunLock:
         """Check before a write that this process still owns the run.
 
         Raises:
-            BnnzooError: if another process broke the lock and took the run over, or the folder was removed.
+            BnnzooError: if another process broke the lock and took over the run, or if the folder was removed.
         """
         if not self.folder.is_dir():
             raise BnnzooError(
@@ -122,7 +123,7 @@ class RunLock:
         owner, _ = self._read_owner()
         if owner is not None and owner.token == self.owner.token:
             self._owner_file.unlink(missing_ok=True)
-        if remove and self._has_its_name():
+        if remove and self._holds_current_file():
             # The file is removed before the lock is released. A process that has opened it then notices the removal.
             self._file.unlink()
         self._lock.release()
@@ -133,14 +134,14 @@ class RunLock:
     def _lock_file(self) -> None:
         """Lock the file `lock`. Try again if its previous owner removed the file at the same time."""
         while True:
-            make_folder(self.folder)  # its previous owner may have removed the folder too
+            make_folder(self.folder)  # the previous owner of the lock may have removed the folder too
             with suppress(FileNotFoundError):
                 self._lock.acquire()
-                if self._has_its_name():
+                if self._holds_current_file():
                     return
                 self._lock.release()
 
-    def _has_its_name(self) -> bool:
+    def _holds_current_file(self) -> bool:
         """Whether the locked file is still the file with the name `lock`, which other processes open."""
         try:
             return os.path.samestat(os.fstat(cast("int", self._lock._context.lock_file_fd)), self._file.stat())

@@ -18,12 +18,15 @@ _Dims = dict[str, list[Annotated[str, Field(pattern=r"^[^/.\x00-\x1f][^/\x00-\x1
 
 
 class _StrictModel(BaseModel):
-    # R-hat may be infinite, for example if chains are stuck. Written as null, it would be read as a damaged value.
+    # R-hat may be infinite, for example if chains are stuck. Pydantic would write null instead, which is not a number.
     model_config = ConfigDict(extra="forbid", strict=True, ser_json_inf_nan="constants")
 
 
 class Header(_StrictModel):
-    """Attributes of a run that never change."""
+    """Root attributes at the start of a run, dimensions, and attributes of variables. The file is written only once.
+
+    A root attribute in the manifest replaces the root attribute of the same name in the header.
+    """
 
     attributes: Attributes
     dims: _Dims
@@ -31,7 +34,7 @@ class Header(_StrictModel):
 
 
 class Static(_StrictModel):
-    """A file with arrays that have no draws."""
+    """A file with arrays without the dimensions chain and draw, such as the training rows."""
 
     file: Annotated[str, Field(pattern=r"^data(-\d{6})?\.npz$")]
     sha256: _Digest
@@ -50,7 +53,7 @@ class Part(_StrictModel):
 
 
 class Manifest(_StrictModel):
-    """Index of the files of the run. A file that the manifest does not name is ignored."""
+    """Index of the data files and part files of the run. Files that the manifest does not name are ignored."""
 
     header: _Digest
     static: list[Static]

@@ -1,4 +1,4 @@
-"""The NetCDF-4 file of a run. It is built from the part files; groups can be added later."""
+"""The NetCDF-4 file of a run: its construction from the part files, and the addition of groups."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ def refuse_other(path: Path, attributes: Mapping[str, Any]) -> None:
 def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the root attributes of a file, and check that they have the values in `run`.
 
-    They identify the run, because `add_groups` does not change root attributes.
+    The root attributes identify the run, because `add_groups` does not change them.
 
     Raises:
-        BnnzooError: if a value differs, so another run has replaced the file.
+        BnnzooError: if a value differs, because another run has then replaced the file.
     """
     with h5netcdf.File(file, "r") as handle:
         attributes = dict(handle.attrs)
@@ -155,7 +155,7 @@ def _add_to_copy(path: Path, source: Any, groups: Mapping[str, Group], dims: Dim
 
 
 def write_tree(path: Path, tree: xr.DataTree) -> None:
-    """Write a run that is only in memory, in the form that `build` writes.
+    """Write a run that exists only in memory, in the format of `build`.
 
     Raises:
         BnnzooError: if the file cannot be written; an old file is unchanged.
@@ -175,7 +175,7 @@ def _arrays(variables: Mapping[Any, xr.DataArray]) -> dict[str, np.ndarray]:
 
 
 def write_table(path: Path, columns: Group, dim: str) -> None:
-    """Write a table, such as predictions: all columns have the dimension `dim`.
+    """Write a table, such as predictions, whose columns all have the dimension `dim`.
 
     Raises:
         BnnzooError: if the file cannot be written; an old file is unchanged.
@@ -235,7 +235,11 @@ class _Disk:
 
 @contextmanager
 def _hdf5(file: Any, mode: str, without: Iterable[str] = ()) -> Iterator[Any]:
-    """Open an h5netcdf file and delete the groups in `without`. After the block, raise OSError if a write failed."""
+    """Open an h5netcdf file and delete the groups in `without`.
+
+    Raises:
+        OSError: at the end of the block, if a write failed.
+    """
     disk = _Disk(file)
     try:
         with h5py.File(disk, mode, track_order=True, libver=_FORMAT) as handle:
@@ -252,11 +256,11 @@ def _hdf5(file: Any, mode: str, without: Iterable[str] = ()) -> Iterator[Any]:
         raise disk.error
 
 
-def _with_checksum(shape: tuple[int, ...], itemsize: int, *, of_chains: bool = False) -> dict[str, Any]:
+def _storage_options(shape: tuple[int, ...], itemsize: int, *, of_chains: bool = False) -> dict[str, Any]:
     """Return the storage options of a variable: chunks with checksums, so that a read detects a changed bit.
 
-    A chunk contains as many draws of one chain as fit into 256 KiB. HDF5 can then cache one chunk of each chain until
-    the chunk is full.
+    A chunk contains as many rows, or as many draws of one chain, as fit into 256 KiB. HDF5 can then cache one chunk of
+    each chain until the chunk is full. Empty variables and scalars have no chunks.
     """
     if 0 in shape or not shape:
         return {}
@@ -306,7 +310,7 @@ def _create_variable(
     if data is not None and (is_text or is_boolean):
         data = data.astype(object if is_text else "i1")
     kind = h5py.string_dtype() if is_text else np.dtype("i1") if is_boolean else dtype
-    options = {} if is_text else _with_checksum(shape, dtype.itemsize, of_chains=of_chains)
+    options = {} if is_text else _storage_options(shape, dtype.itemsize, of_chains=of_chains)
     variable = group.create_variable(name, tuple(dims), kind, data=data, **options)
     variable.attrs.update(about or {})
     if is_boolean:

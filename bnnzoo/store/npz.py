@@ -1,4 +1,4 @@
-"""Named arrays in one .npz file, without pickle. Sizes are checked before anything is read.
+"""Named arrays in one .npz file, without pickle. Their sizes are checked before they are read.
 
 Nothing is compressed. No array can therefore be larger than the file, and a small file cannot fill the memory.
 """
@@ -56,8 +56,8 @@ def read(path: Path, declared: Mapping[str, Declared] | None = None) -> dict[str
         declared: the names, types and shapes that the file must have, if they are known.
 
     Raises:
-        UsageError: if the file was not written by `write`, or if it does not match `declared`. The message names the
-            file.
+        UsageError: if the file is missing, was not written by `write`, or does not match `declared`. The message names
+            the file.
     """
     with _open_checked(path, declared) as (archive, members):
         return {name: _array(archive, info) for name, info in members.items()}
@@ -71,7 +71,7 @@ def check(path: Path, declared: Mapping[str, Declared]) -> None:
         declared: the expected types and shapes, by name.
 
     Raises:
-        UsageError: if the file was not written by `write`, or if it does not match `declared`.
+        UsageError: if the file is missing, was not written by `write`, or does not match `declared`.
     """
     with _open_checked(path, declared):
         pass
@@ -81,7 +81,7 @@ def check(path: Path, declared: Mapping[str, Declared]) -> None:
 def _open_checked(
     path: Path, declared: Mapping[str, Declared] | None
 ) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
-    """Open an archive and check that the size of every member is correct."""
+    """Open an archive, and check the names, types, shapes and sizes of its members."""
     check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -112,7 +112,7 @@ def check_regular(path: Path) -> int:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 digest of a file; it is cached until the file changes."""
+    """Return the SHA-256 digest of a file. The digest is cached until the file changes."""
     status = path.stat()
     return _sha256(path, status.st_ino, status.st_size, status.st_mtime_ns)
 
@@ -125,7 +125,7 @@ def _sha256(path: Path, *stamp: int) -> str:
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-    """Return the members by name. All must be uncompressed, and their total size must not exceed the file."""
+    """Return the members by name. All must be uncompressed, and their total size must not exceed that of the file."""
     members: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
         name = info.filename.removesuffix(".npy")
@@ -134,7 +134,7 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
             raise ValueError(f"{name[:80]!r} is not an array that bnnzoo wrote")
         members[name] = info
     if len(members) > _MOST_MEMBERS or sum(info.file_size for info in members.values()) > size:
-        raise ValueError("its arrays are larger than the file")
+        raise ValueError(f"has more than {_MOST_MEMBERS} arrays, or arrays that are larger than the file")
     return members
 
 

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def check(path: Path) -> None:
-    """Check the files of a run for every problem that can be found without reading the draws.
+    """Check the files of a run for every problem that can be found without loading the draws.
 
     Raises:
-        UsageError: if there is no run or a file is damaged; the message gives the file and the remedy.
+        UsageError: if there is no run, or if a file is damaged. The message names the file.
     """
     if is_unfinished(path):
         _check_attributes(run_parts.load(parts_folder(path))).check()
@@ -51,7 +51,7 @@ def _fault(attrs: Any) -> str:
 
 
 def _count_mismatch(file: h5py.File) -> str:
-    """Return a message if the attribute `draws_done` or `rows` differs from the length of its array; else empty."""
+    """Return a message if `draws_done` or `rows` differs from the length of its array; empty if both are equal."""
     counts = {"draws_done": f"{POSTERIOR}/{SAMPLED[1]}", "rows": f"{OBSERVED_DATA}/y"}
     for name, array_name in counts.items():
         # The file of a federated run has no rows, because they stay with their parties.
@@ -171,10 +171,10 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
 
 
 def open_tree(path: Path) -> xr.DataTree:
-    """Return the groups of a run as a tree: from its file, or from the part files of an unfinished run.
+    """Return the groups of a run as a tree, from its file or, if the run is unfinished, from its part files.
 
     Raises:
-        UsageError: if there is no run, or if the file was not written by bnnzoo.
+        UsageError: if there is no run, or if the file is damaged or was not written by bnnzoo.
     """
     import xarray as xr  # imported here, because it takes a second
 
@@ -200,10 +200,10 @@ def open_tree(path: Path) -> xr.DataTree:
 
 
 def _decoding_fault(values: xr.Variable) -> str:
-    """Return the attribute that made xarray change the numbers of an array; empty if there is none.
+    """Return a message about an attribute that made xarray change the numbers of an array; empty if there is none.
 
     Attributes of the NetCDF conventions scale, shift or mask numbers, or convert them to booleans or times. bnnzoo
-    writes no such attributes.
+    writes only the attribute that converts single bytes to booleans.
     """
     stored_encoding = values.encoding
     if values.dtype.kind not in "biuf" or (
@@ -233,7 +233,7 @@ def open_parts(path: Path, *, every: int = 1) -> xr.DataTree:
 
     Args:
         path: the NetCDF file of the run.
-        every: the stride k; only every k-th draw is read, from the first on.
+        every: the stride k. Draws 0, k, 2k, ... are read.
 
     Raises:
         UsageError: if there is no unfinished run, or if it is damaged.

@@ -1,9 +1,9 @@
 """An unfinished run on disk: the files in its folder, and checks of their consistency.
 
-    run.nc.parts/header.json       root attributes that do not change, dimensions
+    run.nc.parts/header.json       root attributes at the start of the run, dimensions
     run.nc.parts/data.npz          observed_data, constant_data; data-000001.npz: arrays added later
     run.nc.parts/p000-000012.npz   the draws and statistics of one chunk
-    run.nc.parts/p000.json         the manifest: the committed parts, their digests, types and shapes
+    run.nc.parts/p000.json         the manifest: committed parts, digests, types and shapes; later root attributes
     run.nc.parts/checkpoint.npz    see checkpoint.py
     run.nc.parts/command.json      the command that started the run, see command.py
     run.nc.parts/lock, owner.json  see lock.py
@@ -39,7 +39,7 @@ _DRAWS = re.compile(r"^p000-\d{6,9}\.npz$")
 _CLEARING = ".clearing.tmp"
 _MOST_JSON = 2**26
 _BLOCK_BYTES = 2**23
-"""Part files are joined into blocks until a block has this size."""
+"""Size of a block of joined part files, in bytes. A block ends when it has at least this size."""
 # fmt: off
 _CONSTANT_ATTRIBUTES = frozenset({
     "bnnzoo_version", "data_sha256", "device", "exactness", "likelihood", "likelihood_power",
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 class Unfinished(NamedTuple):
-    """The header and the manifest of an unfinished run, already checked. Arrays are checked when they are read."""
+    """The checked header and manifest of an unfinished run. Arrays are checked when they are read."""
 
     folder: Path
     header: Header
@@ -102,7 +102,7 @@ class Unfinished(NamedTuple):
             yield part, _group_arrays(self._with_remedy(number, npz.read))
 
     def blocks(self) -> Iterator[tuple[dict[str, int], Groups]]:
-        """Yield blocks of successive parts: for each, the number of draws per chain by group, and the groups.
+        """Yield blocks of successive parts. A block has the number of draws per chain by group, and the groups.
 
         Short parts are joined, because a run has hundreds of them and each block has a fixed cost for the caller.
 
@@ -138,7 +138,7 @@ class Unfinished(NamedTuple):
             if reason := _difference(self.folder / part.file, part.sha256, part.bytes):
                 remedy = self._remedy(number)
                 raise UsageError(f"{self.folder / part.file}: damaged ({reason}); {remedy}")
-            # The digest does not show that the manifest describes the arrays: compare names, types and shapes too.
+            # A correct digest does not prove that the manifest describes the arrays correctly.
             self._with_remedy(number, npz.check)
 
     def checkpoint(self, num_parts: int | None = None) -> checkpoint.Checkpoint:
@@ -148,7 +148,7 @@ class Unfinished(NamedTuple):
             num_parts: read the newest readable checkpoint that needs at most this number of part files.
 
         Raises:
-            UsageError: if there is no such checkpoint. Also if the newest one is damaged and `num_parts` is None.
+            UsageError: if there is no such checkpoint, or if `num_parts` is None and the newest checkpoint is damaged.
         """
         run, newest = self.manifest.header, self.folder / checkpoint.NEWEST
         if num_parts is None:
@@ -171,7 +171,7 @@ class Unfinished(NamedTuple):
         return self.folder.with_name(self.folder.name.removesuffix(".parts"))
 
     def _remedy(self, number: int) -> str:
-        """Return the remedy for a message about the damaged part file `number`."""
+        """Return the remedy if part file `number` is damaged: go back to a checkpoint before it, or start again."""
         earlier = next(checkpoint.readable_checkpoints(self.folder, run=self.manifest.header, max_parts=number), None)
         if earlier is None:
             return f"no earlier checkpoint is complete; {command.restart_advice(self.folder, force=True)}"
@@ -239,7 +239,7 @@ def load(folder: Path) -> Unfinished:
     """Read the header and manifest of an unfinished run.
 
     Raises:
-        UsageError: if there is no unfinished run, or if the header or manifest is damaged or contradicts the other.
+        UsageError: if there is no unfinished run, or if its header and manifest are damaged or contradict each other.
     """
     if folder.is_symlink() or not folder.is_dir():
         raise UsageError(f"{folder}: must be a folder with the part files of a run (it is missing, a file, or a link)")
@@ -258,7 +258,7 @@ def load(folder: Path) -> Unfinished:
 
 
 def damaged(path: Path, reason: str) -> UsageError:
-    """Return the error for a header or manifest that was changed after it was written."""
+    """Return the error for a damaged header or manifest. `reason` follows the word "damaged" in the message."""
     return UsageError(f"{path}: damaged{reason}; restore it from a copy, or start the run again with [[force=True]]")
 
 
@@ -268,7 +268,7 @@ def seal(manifest: Manifest) -> str:
 
 
 def _contradiction(run: Unfinished) -> str:
-    """Return the first contradiction in the header and the manifest; empty if there is none."""
+    """Return a message about the first contradiction in the header and the manifest; empty if there is none."""
     manifest, groups = run.manifest, {key.split("/")[0] for key in run.manifest.variables}
     if changed := _CONSTANT_ATTRIBUTES & set(manifest.attributes):
         return f"it contains attributes that only {HEADER} may contain: {', '.join(sorted(changed))}"
@@ -306,7 +306,7 @@ def write_json(path: Path, model: BaseModel) -> None:
 
 
 def describe_arrays(arrays: Mapping[str, np.ndarray], *, skip: int = 0) -> dict[str, tuple[str, list[int]]]:
-    """Return type and shape of each array for the manifest. The first `skip` dimensions are left out."""
+    """Return the type and shape of each array, without its first `skip` dimensions, for the manifest."""
     return {key: (array.dtype.name, list(array.shape[skip:])) for key, array in arrays.items()}
 
 
@@ -328,7 +328,7 @@ def _group_arrays(arrays: Mapping[str, np.ndarray]) -> Groups:
 
 
 def _difference(path: Path, digest: str, size: int | None = None) -> str:
-    """Return how a file differs from its digest and size in the manifest; empty if it does not."""
+    """Return a message if a file differs from its digest or size in the manifest; empty if it does not."""
     try:
         num_bytes = npz.check_regular(path)
     except UsageError as error:
@@ -340,10 +340,10 @@ def _difference(path: Path, digest: str, size: int | None = None) -> str:
 
 def _read_json(path: Path, kind: type[Any]) -> Any:
     if npz.check_regular(path) > _MOST_JSON:
-        raise UsageError(f"{path}: damaged (larger than any file that bnnzoo writes)")
+        raise damaged(path, f" (larger than {_MOST_JSON} bytes)")
     try:
         return kind.model_validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(key)[:80] for key in first["loc"])
-        raise UsageError(f"{path}: damaged ({place + ': ' if place else ''}{first['msg']})") from error
+        raise damaged(path, f" ({place + ': ' if place else ''}{first['msg']})") from error

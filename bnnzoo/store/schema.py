@@ -25,7 +25,7 @@ SAMPLE_STATS = "sample_stats"
 OBSERVED_DATA = "observed_data"
 CONSTANT_DATA = "constant_data"
 POSTERIOR_PREDICTIVE, LOG_LIKELIHOOD = "posterior_predictive", "log_likelihood"
-"""Groups about the training rows. ArviZ compares them with observed_data row by row."""
+"""Groups about the training rows. ArviZ compares these groups with observed_data row by row."""
 PREDICTIONS, PREDICTIONS_CONSTANT_DATA = "predictions", "predictions_constant_data"
 PREDICTIONS_LOG_LIKELIHOOD = "predictions_log_likelihood"
 """Groups about the test rows.
@@ -38,7 +38,11 @@ WARMUP = "warmup_"
 FIXED = "fixed_"
 """Prefix of variables of constant_data. They are parameters that were trained and not sampled."""
 PRIOR_MEAN, PRIOR_SD, PRIOR_FACTOR = "prior_mean_", "prior_sd_", "prior_factor"
-"""Prefixes of variables of constant_data: the normal prior of each parameter of a run with `prior_from`."""
+"""Variables of constant_data with the normal prior of a run with `prior_from`.
+
+The first two are the prefixes of the mean and the standard deviation of each parameter. The third is the name of the
+Cholesky factor of the covariance, which is absent if the parameters are independent.
+"""
 LINEARISED_AT = "linearised_at_"
 """Prefix of variables of constant_data: for each chain, the parameters at which its predictions are linearised."""
 
@@ -46,13 +50,13 @@ FINAL_STATE, CHECKPOINT_BYTES = "final_state", "checkpoint"
 """Group of a finished run, and its variable: the bytes of the last checkpoint, from which `resume` can add draws."""
 
 KEPT_ROWS = "x_kept"
-"""Variable of constant_data: the inputs at which predictions were stored, if the run stored no parameters."""
+"""Variable of constant_data: the inputs at which predictions are stored, if the run stores no parameters."""
 
 ROW_SOURCE = "row_source"
 """Root attribute of a run whose training rows are not in its file: path and size of the data file, as JSON."""
 
 SECONDS = ("start", "compile", "warmup", "sampling", "judging", "writing")
-"""Phases of a run in order. The root attributes `seconds_start`, ... have their durations."""
+"""Phases of a run in order. The root attributes `seconds_start`, ... contain the durations of the phases."""
 CHAIN, DRAW = "chain", "draw"
 SAMPLED = (CHAIN, DRAW)
 DIMS: dict[str, dict[str, list[str]]] = {
@@ -95,7 +99,7 @@ def train_groups(
 
 
 def observed(targets: np.ndarray) -> np.ndarray:
-    """Return targets with shape [..., row, target] as in observed_data: a single target becomes [..., row].
+    """Return targets [..., row, target] in the shape of observed_data: a single target has the shape [..., row].
 
     ArviZ's predictive checks expect one dimension for the observations.
     """
@@ -108,7 +112,7 @@ def targets_of(values: np.ndarray) -> np.ndarray:
 
 
 def row_dims(train: Dataset, scaler: Scaler) -> dict[str, list[str]]:
-    """Return the dimension names of the variables that `train_groups` returns."""
+    """Return the dimension names of the variables that `train_groups` returns, and of the stored predictions `f`."""
     inputs = {2: ["feature"], 3: ["height", "width"], 4: ["channel", "height", "width"]}[train.x.ndim]
     targets = ["target", "bound"][: train.y.ndim - 1]
     scale = inputs[: scaler.x_mean.ndim]
@@ -161,8 +165,9 @@ def linearised_points(constant: Group, blocks: Iterable[str]) -> list[np.ndarray
 def dims_of(name: str, array_ndim: int, dims: Dims, *, skip: int = 0) -> list[str]:
     """Return the names of the dimensions of a variable, without the first `skip` dimensions.
 
-    If `dims` has a name for every dimension, these names are returned, and otherwise `NAME_dim_0`, ... A variable with
-    draws has the key posterior/NAME in `dims`, because a parameter and a variable of the data may have the same name.
+    If `dims` has a name for every dimension, these names are returned. Otherwise the names are `NAME_dim_0`, ... A
+    variable with draws has the key posterior/NAME in `dims`, because a parameter and a variable of the data may share a
+    name.
     """
     count = array_ndim - skip
     given_names = list(dims.get(f"{POSTERIOR}/{name}" if skip else name, ()))[:count]

@@ -1,4 +1,4 @@
-"""The writer of one run. It writes part files (chunks of draws) during the run, and the NetCDF file at the end."""
+"""The writer of one run: part files (chunks of draws) during the run, and the NetCDF file at its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONGEST_NAME = 255
 class Store:
     """The part files of one run, and the lock of the run.
 
-    A method gets the groups as {"posterior": {name: array [chain, draw, ...]}, "sample_stats": ...}.
+    Groups are arguments of the form {"posterior": {name: array [chain, draw, ...]}, "sample_stats": ...}.
     """
 
     def __init__(self, out: Path):
@@ -37,7 +37,7 @@ class Store:
 
     @property
     def run(self) -> Unfinished:
-        """Header and manifest, as on disk."""
+        """Header and manifest of the run, as they are on disk."""
         assert self._run is not None, "call create or reopen first"
         return self._run
 
@@ -51,10 +51,10 @@ class Store:
 
         Args:
             force: replace an existing file or unfinished run.
-            started_by: the command of the run. Messages show it if the run must be started again.
+            started_by: the command of the run. Messages show this command if the run must be started again.
 
         Raises:
-            UsageError: if the file or an unfinished run exists and `force` is false, if the file is a folder, or if
+            UsageError: if the file or an unfinished run exists and `force` is false, if `out` cannot be written, or if
                 another process is writing the run.
         """
         refuse_existing(self.out, force=force)
@@ -147,7 +147,7 @@ class Store:
         self._publish()
 
     def add_static(self, group: str, values: Group, dims: Dims) -> None:
-        """Write arrays without draws, such as constant_data, to a new file. They replace arrays of the same name."""
+        """Write arrays without draws, such as constant_data, to a new file. Arrays of the same name are replaced."""
         self._lock.check()
         manifest, arrays = self.run.manifest, run_parts.flatten_groups({group: values})
         name = f"data-{1 + max(int('0' + static.file[5:-4]) for static in manifest.static):06d}.npz"
@@ -198,7 +198,7 @@ class Store:
         self.release()
 
     def release(self) -> None:
-        """Release the lock. If the folder contains no unfinished run, remove it too."""
+        """Release the lock. If the folder contains no unfinished run and no other files, remove the folder too."""
         is_empty = not run_parts.holds_run(self.folder)
         if is_empty and self._lock.is_held:
             (self.folder / COMMAND).unlink(missing_ok=True)
@@ -210,7 +210,7 @@ class Store:
 
 
 def _identity(run: Unfinished) -> tuple[str, list[str]]:
-    """Return the digests of the header and of the part files. They identify a run and its progress."""
+    """Return the digests of the header and of the part files, which identify a run and its progress."""
     return run.manifest.header, [part.sha256 for part in run.manifest.parts]
 
 
@@ -232,7 +232,7 @@ def refuse_existing(out: Path, *, force: bool = False) -> None:
     """Check that a new run can be written to `out`.
 
     Raises:
-        UsageError: if `out` cannot be written. Also if `out` or an unfinished run exists and `force` is false.
+        UsageError: if `out` cannot be written, or if `force` is false and `out` or an unfinished run exists.
     """
     folder = parts_folder(out)
     if any(len(os.fsencode(name)) > _LONGEST_NAME for name in folder.parts):
@@ -258,7 +258,7 @@ def check_room(out: Path, num_bytes: int) -> None:
         num_bytes: size of all draws.
 
     Raises:
-        UsageError: if the folder does not exist, or if the space is not enough; the message gives both sizes.
+        UsageError: if the folder does not exist, or if there is too little space. The message gives both sizes.
     """
     folder = out.absolute().parent
     if not folder.is_dir():
@@ -268,5 +268,5 @@ def check_room(out: Path, num_bytes: int) -> None:
     if 2 * num_bytes > free:
         raise UsageError(
             f"{out}: writing needs {2 * num_bytes / 1e9:.3g} GB, but only {free / 1e9:.3g} GB "
-            "are free; use fewer [[draws]], a larger [[thin]], another [[out]], or [[force=True]]"
+            "are free; use fewer [[draws]], fewer [[chains]], another [[out]], or [[force=True]]"
         )

@@ -87,7 +87,8 @@ def check_calibration(
         observer: a function that is called with the progress.
 
     Raises:
-        UsageError: if the model does not accept inputs of this shape, or if the sampler does not support the posterior.
+        UsageError: if the model does not accept inputs of this shape, if the sampler does not support the posterior, or
+            if the model supports neither regression nor classification and no likelihood is given.
     """
     likelihood = likelihood or _default_likelihood(model)
     with jax_settings.arithmetic("float32"):

@@ -134,11 +134,11 @@ def moments(
     A stated value that is infinite is not compared.
     """
     for axis, (points, marginal) in enumerate(zip(grid.axes, grid.marginals(log_density), strict=True)):
-        mean_found = float(marginal @ points)
-        variance_found = float(marginal @ (points - mean_found) ** 2)
+        grid_mean = float(marginal @ points)
+        grid_variance = float(marginal @ (points - grid_mean) ** 2)
         for name, claimed, value, scale in (
-            ("mean", mean[axis], mean_found, variance_found**0.5),
-            ("variance", variance[axis], variance_found, variance_found),
+            ("mean", mean[axis], grid_mean, grid_variance**0.5),
+            ("variance", variance[axis], grid_variance, grid_variance),
         ):
             if np.isfinite(claimed) and not abs(claimed - value) <= 10 * _TOLERANCE * scale + 1e-6:
                 return f"the {name} of the distribution is {claimed:.4g}, but exp(log_prob) has the {name} {value:.4g}"

@@ -47,7 +47,7 @@ CHECKS = {
 }
 _DRAWS = 4000
 _OUTPUTS = (-10.0, -3.0, 0.0, 3.0, 10.0)
-"""Gradients must be finite if all outputs are equal to one of these values."""
+"""`log_prob` and its gradient must be finite if all outputs are equal to one of these values."""
 
 
 class _Case(NamedTuple):
@@ -118,10 +118,10 @@ def _checks(likelihood: AbstractLikelihood, count: int, key: Any) -> Iterator[tu
     if fault := attempt(draw):
         yield "draws", fault
         return
-    yield from _of_case(cases[0], example)
+    yield from _check_case(cases[0], example)
 
 
-def _of_case(case: _Case, example: np.ndarray) -> Iterator[tuple[str, str]]:
+def _check_case(case: _Case, example: np.ndarray) -> Iterator[tuple[str, str]]:
     fault = attempt(lambda: _types(case, example))
     yield "float32", fault
     for name, check in (

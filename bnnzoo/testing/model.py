@@ -42,7 +42,7 @@ _TASKS: tuple[Task, ...] = ("regression", "classification", "density")
 _ROWS = 6
 _CLASSES, _TARGETS = 3, 2
 _TOLERANCE = 1e-4
-"""Largest accepted difference of two arrays, divided by 1 + the largest value.
+"""Largest accepted difference of two arrays, divided by 1 + the largest absolute value of the first array.
 
 Differences that only come from the order of additions in float32 are smaller.
 """
@@ -85,9 +85,8 @@ def check_model(
                 columns = int(np.prod(shape)) if len(refused.keys() & set(_TASKS)) > 1 else _TARGETS
                 case = _Case(model, likelihoods[name], arranged, columns, jax.random.fold_in(jax.random.key(seed), i))
                 results += [Result(check, shape_text, name, *state_of(fault)) for check, fault in _checks(case)]
-                if not any(
-                    result.state == "failed" for result in results
-                ):  # after a failure, a run would fail in the same way
+                # After a failed check, a run would probably fail for the same reason.
+                if not any(result.state == "failed" for result in results):
                     train = is_first and name == next(iter(likelihoods))
                     fault = start_fault(model, tasks[name], x, train=train, seed=seed)
                     results.append(Result("start", shape_text, name, *state_of(fault)))
@@ -322,7 +321,7 @@ def _split(case: _Case, network: Any) -> str:
 
 
 def _difference(template: str, first: Any, second: Any) -> str:
-    """Return `template` with the largest difference between two arrays; empty if it is at most a rounding error."""
+    """Return `template` with the largest difference between two arrays; empty if this is only a rounding error."""
     first, second = np.asarray(first), np.asarray(second)
     if first.shape != second.shape:
         return f"arrays that must be equal have different shapes: {list(first.shape)} and {list(second.shape)}"

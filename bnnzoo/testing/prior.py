@@ -98,8 +98,8 @@ def _check_many_parameters(draws: np.ndarray) -> str:
         return "a draw is not finite"
     if any(len(np.unique(column)) < 2 for column in draws.T):
         return "another key gives the same values"
+    # Signs are compared, because heavy tails do not affect their correlation.
     correlation = np.corrcoef(np.sign(draws).T) - np.eye(draws.shape[1])
-    # The signs are compared, because heavy tails do not affect them.
     if np.nanmax(np.abs(correlation)) > 6 / len(draws) ** 0.5 + 0.02 and np.nanmax(np.abs(correlation)) > 0.99:
         return "two parameters always have the same sign, so both use the same random number"
     return ""

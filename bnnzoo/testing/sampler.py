@@ -1,9 +1,9 @@
 """Tests of a sampler on posteriors whose moments are known exactly, with many independent chains.
 
-The test posteriors are called targets. On each target, the chains start far away, warm up, and continue until there are
-enough draws to detect a bias. Only the second half of the draws is used. The chains are independent, so the tests need
-no effective sample size. Means, variances and correlations are tested by t tests of the chains' averages. The
-distribution is tested by a Kolmogorov-Smirnov test of the chains' final states.
+The test posteriors are called targets. On each target, the chains start at overdispersed positions, warm up, and
+continue until there are enough draws to detect a bias. Only the second half of the draws is used. The chains are
+independent, so the tests need no effective sample size. Means, variances and correlations are tested by t tests of the
+chains' averages. The distribution is tested by a Kolmogorov-Smirnov test of the chains' final states.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def check_sampler(
         warmup: number of warm-up steps. If it is 0, the sampler does not adapt.
         draws: largest number of draws per chain. The chains end earlier if there are enough draws to detect a bias.
         seed: seed of the initial positions and of the chains.
-        observer: a function that is called with a `Progress`, whose phase is the name of the target.
+        observer: a function that is called with a `Progress`. Its phase is the name of the target, followed by
+            ", warm-up" during warm-up.
 
     Raises:
         UsageError: if a target is unknown, or if there are fewer than 32 chains.
@@ -125,7 +126,7 @@ def assert_exact(sampler: AbstractSampler, *, targets: Sequence[str | Target] = 
 
 def _target_by_name(name: str) -> Target:
     if name not in TARGETS:
-        raise UsageError(f"no target named {name!r}; use one of {', '.join(TARGETS)}")
+        raise UsageError(f"unknown target {name!r}; use one of {', '.join(TARGETS)}")
     return TARGETS[name]()
 
 
@@ -237,8 +238,8 @@ def _step_fault(sampler: AbstractSampler, posterior: AbstractPosterior, states: 
     """Return the fault of a step; empty if there is none.
 
     A step is wrong if its randomness does not come from its random key, or if it adapts after warm-up. All chains take
-    a step from their final states with each of 32 keys. The new positions must not be the same for all keys, unless the
-    sampler is approximate.
+    a step from their final states with each of 32 keys, twice. Both steps with the same key must give the same
+    position. The new positions must not be the same for all keys, unless the sampler is approximate.
     """
 
     @eqx.filter_jit

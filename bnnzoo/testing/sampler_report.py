@@ -81,7 +81,7 @@ class Outcome:
             run ended with an error, if no proposal was accepted, or if a step is wrong. A step is wrong if it adapts
             after warm-up, or if its randomness does not come from its random key.
         reason: the reason for the state. For `tested`, it contains the warnings of the sampler about its run.
-        draws: number of draws per chain, without warm-up.
+        draws: number of draws per chain at the last test, without warm-up. The tests use the second half of them.
         acceptance: mean acceptance rate; NaN if the sampler does not report it.
         seconds: wall-clock time.
     """
@@ -127,11 +127,7 @@ class SamplerReport:
         """One line: passed, biased (with the size), undecided or stopped."""
         parts = [f"biased: {self.bias}"] if self.bias else []
         for state in ("undecided", "stopped"):
-            reasons = [
-                f"{outcome_listed.target}: {outcome_listed.reason}"
-                for outcome_listed in self.outcomes
-                if outcome_listed.state == state
-            ]
+            reasons = [f"{outcome.target}: {outcome.reason}" for outcome in self.outcomes if outcome.state == state]
             parts += [f"{state}: {'; '.join(reasons)}"] if reasons else []
         if parts:
             return "; ".join(parts)

@@ -27,8 +27,8 @@ class Target:
 
     Attributes:
         look: a function that computes the quantities `[..., quantity]` from positions `[..., dim]`.
-        start: a function that returns initial positions `[chain, dim]`. They are several standard deviations apart, so
-            that stuck chains are detected.
+        start: a function that returns initial positions `[chain, dim]`. They are overdispersed relative to the
+            posterior, so that stuck chains are detected.
         cdf: the exact distribution function of each quantity; None if it is unknown.
         log_evidence: log p(D); None if it is unknown.
     """

@@ -186,7 +186,7 @@ def test_list_a_kind(word, capsys):
             ["sample"],
             "no model and no sampler; name both, such as bnnzoo sample mdn penalty, or give only --data FILE",
         ),
-        (["show", "mdnn"], "show: the zoo has no part called 'mdnn'; did you mean mdn (a model)"),
+        (["show", "mdnn"], "show: unknown name 'mdnn'; did you mean mdn (a model)"),
         (["predict"], "an example: bnnzoo predict run.nc --data new.csv -o predictions.csv"),
         (
             ["resume", __file__],

@@ -191,7 +191,7 @@ BAD_TABLES = {
     "arabic digit": ("a,y\n٣,2\n3,4\n".encode(), ["row 1, column a: not a number"]),
     "true": (b"a,y\nTrue,2\n3,4\n", ["row 1, column a: not a number ('True')"]),
     "decimal comma": (b'a,y\n"3,14",2\n3,4\n', ["row 1, column a", "decimal comma"]),
-    "semicolons": (b"a;b;y\n1;2\n", ["the header is one column, 'a;b;y'", "--separator semicolon"]),
+    "semicolons": (b"a;b;y\n1;2\n", ["the header has only one column, 'a;b;y'", "--separator semicolon"]),
     "one column": (b"a\n1\n2\n", ["no columns are left for inputs"]),
     "open quote": (b'a,y\n1,2\n"3,4\n', ["row 2", "correct its quotes"]),
     "quote then text": (b'a,y\n1,2\n"3"x,4\n', ["row 2", "correct its quotes"]),

@@ -861,7 +861,7 @@ def test_unused_columns_may_have_any_name(tmp_path):
     ("content", "message"),
     [
         ("# made by hand\na,y\n1,1.5\n", "the first line is a comment"),
-        ("a b y\n1 2 1.5\n3 4 2.5\n", "the header is one column, 'a b y', and the rows contain spaces"),
+        ("a b y\n1 2 1.5\n3 4 2.5\n", "the header has only one column, 'a b y', and the rows contain spaces"),
     ],
 )
 def test_the_separator_is_stated(tmp_path, content, message):

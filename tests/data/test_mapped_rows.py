@@ -182,7 +182,7 @@ def test_a_full_disk_is_reported_before_anything_is_written(monkeypatch):
 def test_the_files_of_a_folder_must_have_the_same_columns(tmp_path):
     mixed_frame().to_parquet(tmp_path / "a.parquet", index=False)
     mixed_frame().drop(columns="b").to_parquet(tmp_path / "b.parquet", index=False)
-    with pytest.raises(UsageError, match=r"b\.parquet: other columns than in a\.parquet"):
+    with pytest.raises(UsageError, match=r"b\.parquet: its columns differ from those of a\.parquet"):
         load(tmp_path)
 
 

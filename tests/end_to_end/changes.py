@@ -141,9 +141,9 @@ INSTEAD: dict[tuple[str, str], tuple[str, str]] = {
         'bnnzoo sample linear nuts --likelihood-power $(python3 -c "print(($j / 10) ** 5)") --init prior -o power-$j.nc',
     ): ("", "the loop's inside"),
     ("docs/evidence.md", "done"): ("", "the loop's end"),
-    ("docs/command-line.md", "bnnzoo sample resnet sgld --keep predictions --keep-at new.csv -o run.nc"): (
+    ("docs/command-line.md", "bnnzoo sample resnet sgld --keep predictions --keep-at new.npz -o run.nc"): (
         "bnnzoo sample resnet sgld --keep predictions -o run.nc",
-        "the model's example are images, and no table of them is at hand",
+        "the example data of the model are images, and no file of them is at hand",
     ),
 }
 """Lines that are replaced by another line, with the reason."""

@@ -595,13 +595,13 @@ def test_leave_one_out_has_a_caveat_for_biased_draws(attributes, stochastic, why
 
 @pytest.mark.long
 def test_the_caveat_is_in_every_output(folder, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(loo, "caveat", lambda record: "loo_: not quite")
+    monkeypatch.setattr(loo, "caveat", lambda record: "loo_nll: not quite")
     assert cli.run(["evaluate", str(folder / "a.nc"), "--json", "--quiet"]) == 0
     out, err = capsys.readouterr()
-    assert json.loads(out)["loo_caveat"] == "loo_: not quite"
-    assert "bnnzoo: warning: loo_: not quite" in err
+    assert json.loads(out)["loo_caveat"] == "loo_nll: not quite"
+    assert "bnnzoo: warning: loo_nll: not quite" in err
     page = bnnzoo.open(folder / "a.nc").report(tmp_path / "report.html")
-    assert "loo_: not quite." in page.read_text(encoding="utf-8")
+    assert "loo_nll: not quite." in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.long

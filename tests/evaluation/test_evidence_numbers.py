@@ -116,7 +116,7 @@ def test_runs_of_a_path_draw_from_one_posterior_but_for_its_power(change, differ
     estimators._check_same(first, record("b.nc", likelihood_power=0.5, seed=7, draws=3, thin=2, sampler=sampler))
     with pytest.raises(UsageError, match=f"^b.nc: evidence: differs from a.nc in {differs}"):
         estimators._check_same(first, record("b.nc", **change))
-    with pytest.raises(UsageError, match=r"^b\.nc: evidence: has other training rows than a\.nc"):
+    with pytest.raises(UsageError, match=r"^b\.nc: evidence: its training rows differ from those of a\.nc"):
         estimators._check_same(first, record("b.nc", sha="other"))
     with pytest.raises(UsageError, match=r"^a\.nc: evidence: only some parameters are sampled"):
         estimators._check_same(record("a.nc", stochastic="last"), record("b.nc", stochastic="last"))

@@ -128,7 +128,8 @@ def test_a_parameter_that_never_moves_is_not_converged_with_one_chain_too():
     assert outcome.verdict(good, findings.gate_findings(good)) == "converged"
     verdict = outcome.verdict(good, findings.gate_findings(good | {"unmoving": 1, "unmoving_of": "likelihood_scale"}))
     assert verdict.startswith(
-        "not settled: number of sampled parameters that never move (likelihood_scale) 1, trusted up to 0"
+        "not settled: number of sampled parameters that move at most once in a chain (likelihood_scale) 1, trusted up "
+        "to 0"
     )
 
 

@@ -523,7 +523,7 @@ def test_kept_predictions_are_found_by_their_inputs():
     predictor = Predictor(Record(tree, None))
     predictor._restored_model = SimpleNamespace(kept_rows=X)
     np.testing.assert_array_equal(predictor.inputs(X[[3, 1, 1, 4]]), [3, 1, 1, 4])
-    with pytest.raises(UsageError, match=r"only predictions at 5 inputs, and row 3 is none of these inputs"):
+    with pytest.raises(UsageError, match=r"only predictions at 5 inputs, and row 3 is not one of these inputs"):
         predictor.inputs(np.concatenate([X[:2], X[:2] + 1]))
 
 

@@ -288,6 +288,8 @@ def test_inapplicable_methods_are_refused(run):
             getattr(distribution, name)
     with pytest.raises(UsageError, match=r"y has shape \[4\], which cannot be broadcast against \[2\]; put"):
         run.predictive([[0.0], [1.0]]).cdf(np.zeros(4))
+    with pytest.raises(UsageError, match="y: must contain numbers only"):
+        distribution.log_prob(["abc"])
     with pytest.raises(UsageError, match=r"sample: n must be 1 or more \(got 0\)"):
         distribution.sample(0)
 
@@ -360,6 +362,13 @@ def test_classes_of_a_run_and_of_an_estimator():
             getattr(distribution, member)(0.5)
     with pytest.raises(UsageError, match=r"unknown class 3; the classes are \[2, 9, 10\]"):
         distribution.log_prob(3)
+    with pytest.raises(UsageError, match=r"unknown class abc"):
+        distribution.log_prob("abc")
+    for labels in ([2, 9], np.full((2, 4), 2)):
+        with pytest.raises(UsageError, match=r"cannot be broadcast against \[5\]"):
+            distribution.log_prob(labels)
+    with pytest.raises(UsageError, match=r"y has shape \[3\], which cannot be broadcast against \[1\]"):
+        estimator.predict_distribution(x[:1]).log_prob([2, 9, 10])
 
 
 @pytest.mark.long

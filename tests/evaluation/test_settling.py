@@ -119,7 +119,7 @@ def test_chains_of_a_biased_sampler_in_different_modes_say_that_it_is_biased():
         ({"diverging": 0.2}, "fraction of divergent steps"),
         (
             {"unmoving": 1, "unmoving_of": "likelihood_scale"},
-            "number of sampled parameters that never move (likelihood_scale)",
+            "number of sampled parameters that move at most once in a chain (likelihood_scale)",
         ),
     ],
 )

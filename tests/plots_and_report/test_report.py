@@ -257,11 +257,11 @@ def test_a_number_stands_beside_its_errors_over_rows_and_over_draws():
     assert "use 2 of 3 draws per chain and 1 of 2 test rows" in some
     biased = made_record(exactness="biased", regime_ok=0)
     message = (
-        "<p>loo_: the sampler is biased, so the draws are not from the posterior; the sampler was outside the "
+        "<p>loo_nll: the sampler is biased, so the draws are not from the posterior; the sampler was outside the "
         "regime in which it is valid.</p>"
     )
     assert message in page._metrics(estimates, biased, biased)
-    assert "loo_:" not in page._metrics({"nll": Estimate(1.0)}, biased, biased)
+    assert "loo_nll:" not in page._metrics({"nll": Estimate(1.0)}, biased, biased)
 
 
 def test_the_subtitle_says_what_is_unusual_of_a_run():

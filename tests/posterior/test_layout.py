@@ -76,7 +76,7 @@ def test_names_of_any_tree():
         ({"a/b": jnp.zeros(2)}, "a parameter has the name 'a/b', but a name must be printable"),
         ({".a": jnp.zeros(2)}, "has the name '.a'"),
         ({"a\nb": jnp.zeros(2)}, r"has the name 'a\\nb'"),
-        ({"a" * 181: jnp.zeros(2)}, "a parameter has a name of 181 letters, but at most 180 are allowed"),
+        ({"a" * 181: jnp.zeros(2)}, "a parameter has a name of 181 characters, but at most 180 are allowed"),
         ({"chain": jnp.zeros(2)}, "has the name chain, which bnnzoo needs for a dimension of the file"),
         (
             {"a": jnp.zeros((2, 2)), "a_dim_1": jnp.zeros(2)},

@@ -552,7 +552,7 @@ def test_the_penalty_resumes_with_its_anchor_at_the_mode(data, tmp_path):
 def test_a_threshold_above_all_directions_is_wrong_usage(data, tmp_path):
     recipe = resolve("mlp", "random-walk", [], _options("identified:1e9", data))
     with pytest.raises(
-        UsageError, match=r"identified: in no direction is the curvature of the posterior more than 1e\+09 times"
+        UsageError, match=r'^stochastic="identified:1e\+09": in no direction is .* more than 1e\+09 times'
     ):
         entrances.run_recipe(recipe, out=tmp_path / "run.nc")
 
@@ -576,6 +576,6 @@ def test_a_subspace_of_one_direction_is_refused_for_a_microcanonical_sampler(dat
     subspace = subspace_start.Subspace(values, "identified", 20.0, 13, 0.9, 0.0, 0.0)
     monkeypatch.setattr(subspace_start, "find_subspace", lambda *_, **__: subspace)
     recipe = resolve("mlp", "mclmc", [], _options("identified", data))
-    with pytest.raises(UsageError, match="microcanonical samplers need at least 2 parameters; use nuts"):
+    with pytest.raises(UsageError, match=r"need at least 2 parameters \(got 1\); use the sampler nuts"):
         entrances.run_recipe(recipe, out=tmp_path / "run.nc")
     assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,9 @@ import bnnzoo
 from bnnzoo import cli
 from bnnzoo.api import entrances
 from bnnzoo.errors import InterruptedRunError, UsageError
+from bnnzoo.plugins import registry
 from bnnzoo.progress import Progress
+from bnnzoo.recipe.fields import fields_of
 from bnnzoo.store.schema import CHECKPOINT_BYTES, FINAL_STATE
 
 pytestmark = pytest.mark.filterwarnings("ignore:regime", "ignore:the convergence")
@@ -89,6 +91,24 @@ def test_a_run_with_any_setting_can_be_extended(options, tmp_path):
     bnnzoo.resume(run, draws=12, progress=False)
     kept = ("warmup_posterior", "warmup_sample_stats") if "keep_warmup" in options else ()
     assert_same_run(run, whole, (*GROUPS, *kept))
+
+
+AUTO = {
+    name: [field.name for field in fields_of(registry.load("samplers", name)) if "auto" in field.accepts.choices]
+    for name in tiny.SAMPLERS
+}
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [pytest.param(name, marks=() if name == "sgld" else pytest.mark.slow) for name, fields in AUTO.items() if fields],
+)
+def test_a_run_whose_fields_are_auto_can_be_extended(sampler, tmp_path):
+    options = {f"sampler.{name}": "auto" for name in AUTO[sampler]}
+    whole = sampled(tmp_path / "whole.nc", sampler, draws=12, **options)
+    run = sampled(tmp_path / "run.nc", sampler, draws=5, **options)
+    bnnzoo.resume(run, draws=12, progress=False)
+    assert_same_run(run, whole)
 
 
 def test_a_run_can_be_extended_twice_and_in_several_part_files(run, tmp_path, monkeypatch):
@@ -186,7 +206,7 @@ def test_a_merged_file_cannot_be_extended(run, tmp_path, capsys):
     assert cli.run(["merge", str(run), str(other), "-o", str(merged)]) == 0
     capsys.readouterr()
     assert cli.run(["resume", str(merged), "--draws", "30"]) == 2
-    assert "the file has no last state of the chains; only the file of a single run has one" in capsys.readouterr().err
+    assert "the file has no checkpoint; use the file of a single run, or start a new run" in capsys.readouterr().err
 
 
 def test_a_changed_last_state_is_found(run, tmp_path):

@@ -105,7 +105,7 @@ def test_chains_of_several_seeds_are_joined(table, tmp_path):
 @pytest.mark.slow
 def test_functions_that_need_parameters_refuse_kept_predictions(table, tmp_path):
     run = entrances.run_recipe(recipe(table, "a learned scale", keep="predictions"), out=tmp_path / "run.nc")
-    with pytest.raises(UsageError, match=r"row 2 is none of these inputs; sample again with the new inputs"):
+    with pytest.raises(UsageError, match=r"row 2 is not one of these inputs; sample again with the new inputs"):
         run.predict(np.concatenate([run.test_rows()[0][:1], [[0.5, 0.5]]]))
     for ask in (run.audit, lambda: run.ood("noise")):
         with pytest.raises(UsageError, match=r"keeps predictions|keeps no parameters"):
@@ -157,4 +157,4 @@ def test_the_command_line_keeps_and_predicts(table, tmp_path, capsys):
     assert cli.run(["predict", str(out), "--data", str(at)]) == 0
     assert len(capsys.readouterr().out.splitlines()) >= 3
     assert cli.run(["predict", str(out), "--data", str(table)]) == 2
-    assert "none of these inputs" in capsys.readouterr().err
+    assert "not one of these inputs" in capsys.readouterr().err

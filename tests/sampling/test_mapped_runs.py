@@ -13,6 +13,7 @@ import pytest
 import bnnzoo
 from bnnzoo.assembly import row_source
 from bnnzoo.errors import UsageError
+from bnnzoo.evaluation.evidence import estimators
 from bnnzoo.files import mapped
 from bnnzoo.posterior import passes
 from bnnzoo.posterior.permutation import permuted
@@ -104,12 +105,23 @@ def test_a_changed_data_file_is_refused(change, data, make_large, tmp_path):
         data.unlink()
     problem = {
         "value": r"its training rows are not those of this run \(got SHA-256 .*expected ",
-        "length": r"has changed since the start of this run.*\(got \d+ bytes, expected \d+\)",
-        "missing": "no such file, but it has the training rows of this run",
+        "length": r"has changed since the start of the run \(got \d+ bytes, expected \d+\)",
+        "missing": "no such file, but the run needs the training rows in it",
     }[change]
     with pytest.raises(UsageError, match=problem):
         bnnzoo.resume(out, draws=80, progress=False)
     assert_same_draws(bnnzoo.open(out), run)
+
+
+@pytest.mark.long
+def test_results_of_a_run_on_a_large_file(data, make_large, tmp_path):
+    """`compare` and `audit` work; a path of powers needs the training rows, and must not sum over no rows."""
+    make_large()
+    runs = [sampled(data, tmp_path / f"run{seed}.nc", init="prior", seed=seed) for seed in (0, 1)]
+    assert len(bnnzoo.compare(runs).differences) == 3
+    assert runs[0].audit(chains=4, seconds=1).outcome in ("passed", "drifted", "undecided")
+    with pytest.raises(UsageError, match="evidence needs the training rows, but the file of this run does not"):
+        estimators.log_likelihoods(runs[0].predictor, np.arange(3))
 
 
 def test_the_file_has_a_limited_number_of_test_rows(data, make_large, tmp_path, monkeypatch):

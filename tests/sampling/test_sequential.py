@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import arviz_stats as az
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -34,6 +35,30 @@ LINEAR: dict[str, Any] = {
     "progress": False,
 }
 """Linear regression with known noise: Gibbs steps draw from the exact posterior, so the draws are independent."""
+
+
+def test_gibbs_uses_the_moments_of_a_learned_noise_scale(tmp_path):
+    """Both samplers must agree. The control is the same run with the prior HalfNormal(1) of the scale."""
+    x, y = _rows()
+    options = LINEAR | {"likelihood.scale": "learned", "warmup": 500}
+    earlier = bnnzoo.sample("linear", "gibbs", data=(x, y), out=tmp_path / "earlier.nc", **options)
+    noisy = (x[:16], y[:16] + np.random.default_rng(1).normal(size=16).astype(np.float32) * 3)
+    by_name = {
+        "gibbs": bnnzoo.sample("linear", "gibbs", data=noisy, prior_from=str(earlier.path), seed=1, **options),
+        "nuts": bnnzoo.sample(
+            "linear", "nuts", data=noisy, prior_from=str(earlier.path), seed=2,
+            **{name: value for name, value in options.items() if name != "sampler.conditionals"},
+        ),
+        "control": bnnzoo.sample("linear", "gibbs", data=noisy, seed=1, **options),
+    }  # fmt: skip
+    scales = {
+        name: np.log(run.posterior["posterior"]["likelihood_scale"].to_numpy()).reshape(4, -1)
+        for name, run in by_name.items()
+    }
+    errors = {name: values.std() / float(az.ess(values)) ** 0.5 for name, values in scales.items()}
+    gap = scales["gibbs"].mean() - scales["nuts"].mean()
+    assert abs(gap) < 5 * np.hypot(errors["gibbs"], errors["nuts"])
+    assert scales["control"].mean() - scales["nuts"].mean() > 20 * np.hypot(errors["control"], errors["nuts"])
 
 
 def _rows() -> tuple[np.ndarray, np.ndarray]:

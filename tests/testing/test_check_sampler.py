@@ -384,7 +384,7 @@ def test_command_fails_with_code_3_and_json(capsys):
         (["nuts", "--sed", "1"], "No such option: --sed (did you mean --seed?); try bnnzoo check sampler --help"),
         (["nuts", "--chains", "3"], "--chains: must be >= 32 (got 3)"),
         (["nuts", "--sampler.step-size", "-1"], "--sampler.step-size: must be > 0 (got -1.0)"),
-        (["nuts", "--target", "moon"], "no target named 'moon'; use one of gaussian"),
+        (["nuts", "--target", "moon"], "unknown target 'moon'; use one of gaussian"),
     ],
 )
 def test_command_used_wrongly_is_one_line(arguments, message, capsys):

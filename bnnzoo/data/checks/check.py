@@ -45,7 +45,7 @@ def check_column_names(names: Sequence[str], where: str, checked: Iterable[str] 
     Args:
         names: the names of all columns.
         where: the name of the table in error messages.
-        checked: the names of the columns in use. Only these are checked; by default all columns are.
+        checked: the names of the columns to check; by default all columns.
 
     Raises:
         UsageError: if a name is empty, is repeated, or contains a control character.
@@ -129,8 +129,9 @@ def merged_positions(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
     if values.dtype.kind not in "iuO" or not values.size or max(-int(values.min()), int(values.max())) <= 2**53:
         return np.zeros(0, np.int64)
     distinct, place = np.unique(values, return_inverse=True)
-    equal = np.diff(distinct.astype(np.float64)) == 0
-    return np.flatnonzero((np.append(equal, False) | np.append(False, equal))[place.reshape(-1)])
+    is_equal_to_next = np.diff(distinct.astype(np.float64)) == 0
+    is_merged = np.append(is_equal_to_next, False) | np.append(False, is_equal_to_next)
+    return np.flatnonzero(is_merged[place.reshape(-1)])
 
 
 def lost_digits(number: Any) -> str:
@@ -142,7 +143,7 @@ def refuse_merged(values: NDArray[Any], where: str, columns: Sequence[str] = ())
     """Check that conversion to float64 keeps the distinct integers of every column distinct.
 
     Args:
-        values: the integers: [N, D] for D columns, or [N] for one column without a name.
+        values: [N, D] for D columns, or [N] for one column without a name. Arrays with more axes are not checked.
         where: the name of the array in error messages.
         columns: the names of the columns; by default, messages count the columns from 1.
 

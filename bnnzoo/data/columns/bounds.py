@@ -76,8 +76,8 @@ def bounds_of(y: Any, num_rows: int, where: str) -> Float[np.ndarray, "row targe
     intervals. Therefore the two ends of an interval are moved outwards to the adjacent float32 numbers.
 
     Raises:
-        UsageError: if the shape is wrong, or if the bounds of a row are not an interval. The message names the first
-            such row.
+        UsageError: if `y` is not numeric or has another shape, or if the bounds of a row are not an interval. The
+            message names the first such row.
     """
     try:
         bounds: Any = np.asarray(y, np.float64)

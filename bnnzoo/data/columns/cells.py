@@ -15,8 +15,8 @@ Kind = Literal["number", "boolean", "date", "time", "text"]
 class Cells(NamedTuple):
     """One column with a known type.
 
-    `numbers` is a float64 array [N] with nan for missing cells. It contains days since 1970 for dates, hours since
-    midnight for times of day, and positions in `levels` for text.
+    `numbers` is a float64 array [N] with nan for missing cells. It contains 1 and 0 for booleans, days since 1970 for
+    dates, hours since midnight for times of day, and positions in `levels` for text (-1 for an unknown level).
     """
 
     name: str

@@ -26,11 +26,11 @@ _FAR = 10.0
 _FEWEST_ROWS = 10
 """Minimal number of rows at which a value that occurs once can be distinguished from an ordinary outlier."""
 _LARGEST_SINGLE_CODE = -99.0
-"""A number up to this value is reported even if it occurs only once, if there are enough rows."""
+"""Largest of the low codes that are reported even if they occur only once, if there are enough rows."""
 _SMALLEST_SINGLE_HIGH_CODE = 999.0
-"""A number from this value on is reported even if it occurs only once, if there are enough rows."""
+"""Smallest of the high codes that are reported even if they occur only once, if there are enough rows."""
 _ANY_ROWS = -999.0
-"""A number up to this value is reported even if it occurs only once, for any number of rows."""
+"""Largest of the low codes that are reported even if they occur only once, for any number of rows."""
 _FEWEST_VALUES = 2
 """Minimal number of distinct other values in a column with a code."""
 _ALWAYS_CODES = (-200.0, -32768.0, 32767.0, -2147483648.0, 2147483647.0, -1e20, 1e20, -1e30, 1e30, 9.96921e36)
@@ -40,8 +40,8 @@ _SCALE_CODES = (7.0, 8.0, 9.0)
 _TOP_REPEATED, _TOP_ONCE = 0.1, 0.25
 """Minimal fraction of the rows that have the largest value of a scale.
 
-`_TOP_REPEATED` applies if cells with codes occur more than once, and `_TOP_ONCE` if there is one such cell. If the
-largest value is rarer, the column probably contains counts.
+`_TOP_REPEATED` applies if several cells contain a code, and `_TOP_ONCE` if only one cell does. If the largest value is
+rarer, the column probably contains counts.
 """
 _TOP_ROWS = 4
 """Minimal number of rows that have the largest value of a scale."""
@@ -82,15 +82,17 @@ class Code(NamedTuple):
 def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
     """Return the values of a column that look like codes and lie outside the range of the other values.
 
-    Cells with nan are ignored. Only numbers that are usual as codes are considered, see `_looks_like_a_code`.
+    Cells that are nan or infinite are ignored. Only numbers that are usual as codes are considered, see
+    `_looks_like_a_code`.
 
     A code must occur more than once, with two exceptions. In a column of at least ten cells, numbers up to -99, numbers
     from 999 on, and the codes of instruments and file formats need to occur only once. In any column, the codes -999,
     -9999 and so on need to occur only once.
 
     A code must lie more than ten interquartile ranges from the nearest other value. For -9 and values below -50 it is
-    enough that no other value is negative. For 7, 8 and 9 it is enough that the other values form a scale, see
-    `_beside_a_scale`.
+    enough that no other value is negative.
+
+    These rules do not hold for 7, 8 and 9. They are codes if the other values form a scale, see `_beside_a_scale`.
     """
     present = numbers[np.isfinite(numbers)]
     # A code is the minimum or the maximum of the column. Testing these two values first avoids sorting most columns.
@@ -113,8 +115,8 @@ def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
     codes = []
     for value, count in zip(values, counts, strict=True):
         gap = max(low - value, value - high)
-        only_negative = (value == -9 or value < -50) and low >= 0
-        if value in beside or (value in suspects and gap > 0 and (only_negative or gap > _FAR * spread)):
+        is_only_negative = (value == -9 or value < -50) and low >= 0
+        if value in beside or (value in suspects and gap > 0 and (is_only_negative or gap > _FAR * spread)):
             codes.append(Code(name, float(value), int(count), present.size, low, high))
     return codes
 
@@ -124,7 +126,8 @@ def _beside_a_scale(values: Float[np.ndarray, " value"], counts: Int[np.ndarray,
 
     For example, 9 is returned if the other values are 1, 2, 3, 4 and 5. The other values must be all whole numbers from
     0 or 1 to a largest value, which is at least two below the codes. This largest value must be frequent, because in a
-    column of counts it would be rare.
+    column of counts it would be rare. The column must have at least ten cells, and fewer than half of them may contain
+    a code. A 7 without an 8 or 9 is not a code.
 
     Args:
         values: the distinct values of the column, sorted.
@@ -165,9 +168,10 @@ def doubts_of_codes(codes: Sequence[Code], targets: Sequence[str], *, instead: s
 
 
 def notes_of_unused_codes(frame: Any, reading: Reading, decimal: Any, where: str) -> list[str]:
-    """Return a note for each code of `missing_code` that no cell contains. Warn if the code is a list such as -9,-99.
+    """Return a note for each code of `missing_code` that no cell contains.
 
-    A single code causes no warning, because a part of a table need not contain every code of the whole table.
+    If such a code is a list, such as -9,-99, warn instead. A single code causes no warning, because a part of a table
+    need not contain every code of the whole table.
 
     Args:
         frame: the columns in use, with the types of the file reader: a data frame, or an object with `columns` and
@@ -178,8 +182,8 @@ def notes_of_unused_codes(frame: Any, reading: Reading, decimal: Any, where: str
     """
     notes = []
     for code in reading.missing_code:
-        alone = replace(reading, missing_code=(code,))
-        styles = {str(name): Style(decimal, alone.codes_of(str(name))) for name in frame.columns}
+        options_of_code = replace(reading, missing_code=(code,))
+        styles = {str(name): Style(decimal, options_of_code.codes_of(str(name))) for name in frame.columns}
         columns = [name for name, style in styles.items() if style.codes]
         if not columns or any(_holds_code(frame[name], styles[name]) for name in columns):
             continue

@@ -38,9 +38,10 @@ _FEWEST_VALUES = 2
 def doubts_of_inputs(cells: Sequence[Cells]) -> list[str]:
     """Return doubts about inputs that are constant, or that are identifiers.
 
-    An identifier is a column of whole numbers or of text that differ in all rows. A small table contains such columns
-    by chance, so at least 20 rows are required, or 3 if the column has a usual name for row numbers. The only input of
-    a table is never reported as an identifier, because it may be a time, for example.
+    An identifier is a column of whole numbers or of text whose cells differ in all rows. A small table contains such
+    columns by chance, so at least 20 rows are required, or 3 if the column has a usual name for row numbers. The only
+    input of a table is never reported as an identifier, because it may be a time, for example. A constant column with
+    missing cells is not reported.
     """
     names_by_kind: dict[str, list[str]] = {"constant": [], "identifier": []}
     for column in cells:

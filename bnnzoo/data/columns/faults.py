@@ -16,6 +16,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 
 _MOST_NAMED = 20
+"""Maximal number of names that a message lists."""
 DROP_INSTEAD = ", or use [[drop=NAME]]"
 DROP_COLUMN = ", or drop the column with [[drop=NAME]]"
 """`DROP_INSTEAD` and `DROP_COLUMN` are ends of remedies.
@@ -60,7 +61,7 @@ class Faults:
     """The faults of one table, by column.
 
     Attributes:
-        table: the table; its name starts every line.
+        table: the table; every line of the message begins with its name.
         trained: whether the table is read for a trained model, so that the columns are fixed.
         inputs: the columns that the user can declare as categories.
         targets: the columns that cannot be dropped.
@@ -161,7 +162,8 @@ class Faults:
     def _option_of_units(self, faults: Sequence[Fault]) -> str:
         """Return the end of a remedy that proposes to skip rows of units below the header.
 
-        It is empty unless the faulty rows are the first rows and contain no numbers.
+        The text is empty unless the faulty rows are the first one to three rows and contain no number, and the next row
+        contains a number.
         """
         places = {(fault.row, fault.count) for fault in faults}
         row, count = places.pop()
@@ -171,14 +173,14 @@ class Faults:
         if not units or not self.table.has_number(count):
             return ""
         unit_rows = "row 1 holds units" if count == 1 else f"rows 1 to {count} hold units"
-        above = self.table.skip_option(*range(-1, count - 1))
-        it = "it" if count == 1 else "them"
-        return f"; if {unit_rows}, leave {it} out with {units}; if row {count} is the header, use {above}"
+        option_above = self.table.skip_option(*range(-1, count - 1))
+        pronoun = "it" if count == 1 else "them"
+        return f"; if {unit_rows}, leave {pronoun} out with {units}; if row {count} is the header, use {option_above}"
 
     def _option_of_comment(self, faults: Sequence[Fault]) -> str:
         """Return the end of a remedy that proposes to skip a row that is a comment.
 
-        It is empty unless all faults are in one row, and this row contains no numbers.
+        The text is empty unless all faults are in one row, and this row contains no numbers.
         """
         rows = {fault.row for fault in faults}
         row = rows.pop()

@@ -79,7 +79,8 @@ class Style(NamedTuple):
     """The notation of the cells of a column.
 
     Attributes:
-        decimal: the decimal mark; "" for a table without an option for it, such as a data frame, where it is a point.
+        decimal: the decimal mark. A table without an option for the decimal mark, such as a data frame, has "" instead,
+            which means a point.
         codes: values that mean a missing cell.
         censored: whether cells can be bounds, such as <0.5.
     """
@@ -123,7 +124,7 @@ class Style(NamedTuple):
         return _INTERVAL.fullmatch(self._with_points(text)) is not None
 
     def bounds(self, text: str) -> tuple[float, float] | None:
-        """Return the open interval of a censored cell, or None if the text is not a bound.
+        """Return the open interval of a censored cell, or None if the text is not a bound or the interval is empty.
 
         Inclusive ends, as in <=5, [1,2] and 1..2, are moved outwards to the adjacent float32 number, so that the open
         interval contains them.

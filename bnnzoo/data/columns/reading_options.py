@@ -19,6 +19,7 @@ SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "space": " ", "pipe":
 """Names of separators that are hard to type in a shell."""
 _LINES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _MOST_SKIPPED = 1_000_000
+"""Maximal number of lines in one range of `skip_rows`."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,10 @@ class Reading:
             len(separator_mark) != 1 or separator_mark in '"\n\r' or separator_mark.isalnum()
         ):
             words = ", ".join(SEPARATORS)
-            raise UsageError(f"separator: must be one character, or one of {words} (got {separator!r})")
+            raise UsageError(
+                "separator: must be one character that is not a letter, a digit or a quotation mark, or one of "
+                f"{words} (got {separator!r})"
+            )
         decimal_mark: Any = "" if decimal is None else decimal
         if decimal_mark not in ("", ".", ","):
             raise UsageError(f"decimal: must be . or , (got {decimal!r})")
@@ -92,7 +96,7 @@ class Reading:
 
     @property
     def text_options(self) -> Reading:
-        """The options about the form of a text file; `missing_code` and `censored` have their defaults."""
+        """The options for the form of a text file; `missing_code` and `censored` have their defaults."""
         return dataclasses.replace(self, missing_code=(), censored=False)
 
     def check_codes(self, names: Sequence[str], where: str) -> None:
@@ -139,7 +143,7 @@ def parse_lines(texts: Iterable[str]) -> frozenset[int]:
     """Return the lines of `skip_rows`, counted from 1.
 
     Raises:
-        UsageError: if a text is neither a line nor a range of lines.
+        UsageError: if a text is neither a line nor a range of lines, or if a range has more than a million lines.
     """
     lines: set[int] = set()
     for text in texts:

@@ -21,7 +21,7 @@ class AbstractTable(abc.ABC):
     Attributes:
         where: the name of the table in messages.
         names: the names of the columns.
-        decimal: the decimal mark of numbers in text; "" if the source has no option for it, so that it is a point.
+        decimal: the decimal mark of numbers in text; "" (which means a point) if the source has no option for it.
         reading: the options with which the table is read, including detected options.
         note: a text with the detected options that differ from the defaults; "" if there are none.
         num_stored_rows: the number of rows, if `frame` reads one column from the disk without the others; otherwise 0.
@@ -57,7 +57,7 @@ class AbstractTable(abc.ABC):
         return True
 
     def zero_padded_cells(self, names: Sequence[str]) -> dict[str, str]:
-        """Return, for each column of text that contains a number with a leading zero, one such cell."""
+        """Return, for each of the columns with a cell that has a leading zero, such as 0123, one such cell."""
         del names
         return {}
 

@@ -71,8 +71,8 @@ class TextColumn(NamedTuple):
             return self._numbers("time", TIME.fullmatch, parse_hours, remedy, "not a time of day")
         if kind == "date":
             return self._dates()
-        is_gap = self.style.is_missing if kind == "text" else self.style.codes.__contains__
-        return text_cells(self.name, self.codes, self.texts, is_gap)
+        is_missing = self.style.is_missing if kind == "text" else self.style.codes.__contains__
+        return text_cells(self.name, self.codes, self.texts, is_missing)
 
     def _kind(self, present: Sequence[str]) -> Kind:
         if not present:
@@ -239,7 +239,7 @@ def days_since_1970(series: Any) -> Float[np.ndarray, " row"]:
 
 
 def coded_days(style: Style) -> Float[np.ndarray, " code"]:
-    """Return those codes for missing cells that are dates, as days since 1970."""
+    """Return the codes for missing cells that are dates, as days since 1970."""
     import pandas as pd
 
     codes = [as_iso(text) for text in style.codes if DATE.fullmatch(text)]
@@ -250,7 +250,7 @@ def text_cells(
     name: str,
     codes: Int[np.ndarray, " row"],
     texts: Sequence[str],
-    is_gap: Callable[[str], bool],
+    is_missing: Callable[[str], bool],
     ordered: bool = False,
 ) -> Cells:
     """Return a column of text.
@@ -259,10 +259,10 @@ def text_cells(
         name: the name of the column.
         codes: the position of each row's text in `texts`; -1 for a missing cell.
         texts: the distinct texts.
-        is_gap: whether a text means a missing cell.
+        is_missing: whether a text means a missing cell.
         ordered: whether the levels keep the order of `texts`; otherwise the levels are sorted.
     """
-    present = dict.fromkeys(text for text in texts if not is_gap(text))
+    present = dict.fromkeys(text for text in texts if not is_missing(text))
     levels = tuple(present) if ordered else tuple(sorted(present))
     position_of_level = {level: float(i) for i, level in enumerate(levels)}
     return Cells(
@@ -275,15 +275,15 @@ def refuse_merged(name: str, integers: NDArray[Any], faults: Faults) -> None:
     rows = merged_positions(integers)
     if rows.size:
         description = "of whole numbers that cannot all be distinguished in float64"
-        remedy = "subtract a constant, write text (id123), or use [[drop=NAME]]"
-        remedy = "round them to what float64 can represent" if faults.trained else remedy
+        remedy = "subtract a constant, write the numbers as text (such as id123), or use [[drop=NAME]]"
+        remedy = "round them to numbers that float64 can represent" if faults.trained else remedy
         faults.add(
             name, Fault(description, lost_digits(integers[rows[0]]), remedy, int(rows[0]) + 1, rows.size, coded=True)
         )
 
 
 def _is_placeholder(text: str, present: Sequence[str]) -> bool:
-    """Whether `text`, the only distinct text in a column of numbers, stands for a missing cell.
+    """Whether `text`, the only distinct text in a column of numbers, probably stands for a missing cell.
 
     This is the case if it has neither letters nor digits (such as ? or --), or if at least three distinct cells contain
     a point or a comma.

@@ -31,9 +31,9 @@ Missing = Literal["error", "drop", "median"]
 Unseen = Literal["error", "zero"]
 
 MOST_LEVELS = 100
-"""Maximal number of levels of a text column. A column with more levels contains identifiers or comments."""
+"""Maximal number of levels of a text column. A column with more levels probably contains identifiers or comments."""
 MOST_LETTERS = 200
-"""Maximal number of letters of a level. A column with longer texts contains comments."""
+"""Maximal number of letters of a level. A column with longer texts probably contains comments."""
 _COARSE = 1e-3
 """Maximal rounding error of float32, in standard deviations of the column.
 
@@ -78,7 +78,7 @@ class Column:
         return (*value_inputs, f"{self.name} is missing") if self.was_missing else value_inputs
 
 
-def _no_categories(levels: Sequence[str]) -> str:
+def _category_problem(levels: Sequence[str]) -> str:
     """Return the reason why levels cannot be categories, or "" if they can be categories."""
     letters = max(map(len, levels), default=0)
     if len(levels) > MOST_LEVELS:
@@ -109,13 +109,16 @@ class Encoding:
     def from_cells(
         cls, cells: Sequence[Cells], missing: Missing, unseen: Unseen, faults: Faults, exposure: str = ""
     ) -> Encoding:
-        """Return the encoding of a training table without medians. Call `with_medians` to add them."""
+        """Return the encoding of a training table without medians, and report invalid columns to `faults`.
+
+        Call `with_medians` to add the medians.
+        """
         columns = []
         for column in cells:
             if column.name == exposure:
                 columns.append(Column(exposure, exposure=True))
                 continue
-            if problem := _no_categories(column.levels):
+            if problem := _category_problem(column.levels):
                 is_numeric = numeric_values(column.levels) is not None
                 remedy = (
                     "remove it from [[categories]] to read numbers" if is_numeric else "write its content as numbers"
@@ -136,7 +139,7 @@ class Encoding:
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Encoding:
-        """Return the encoding that leaves numbers unchanged. The file of a run need not store it."""
+        """Return the encoding that leaves numbers unchanged. The file of a run need not store this encoding."""
         return cls(tuple(Column(name) for name in names))
 
     @property
@@ -179,14 +182,14 @@ class Encoding:
         return x
 
     def with_medians(self, x: Float[np.ndarray, "row feature"], where: str) -> Encoding:
-        """Return this encoding with the medians of the training inputs.
+        """Return this encoding with the medians of the training inputs, if `missing` is "median".
 
         Args:
             x: the encoded inputs of the training rows; missing numbers are nan.
             where: the name of the table in error messages.
 
         Raises:
-            UsageError: if every number of a column is missing.
+            UsageError: if every number of a column is missing in `x`.
         """
         if self.missing != "median":
             return self
@@ -203,7 +206,7 @@ class Encoding:
         return replace(self, columns=tuple(columns))
 
     def fill(self, x: Float[np.ndarray, "row feature"]) -> Float[np.ndarray, "row feature"]:
-        """Return encoded inputs with each nan replaced by the median of its column."""
+        """Return encoded inputs with each nan replaced by the median of its column, if `missing` is "median"."""
         if self.missing != "median":
             return x
         medians = [m for column in self.columns for m in [column.median or 0.0, *([0.0] * (len(column.inputs) - 1))]]
@@ -253,7 +256,7 @@ class Encoding:
 
 
 def check_exposure(column: Cells, faults: Faults, *, missing: str) -> None:
-    """Report to `faults` the exposures that are not positive, or not finite in float32.
+    """Report to `faults` the exposures that are not positive, not finite in float32, or missing.
 
     Args:
         column: the exposures.

@@ -19,9 +19,11 @@ from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.finding import setting
 
 MOST_INFERRED_CLASSES = 20
+"""Maximal number of distinct numbers of a target that is read as class labels by default."""
 _FEWEST_ROWS = 30
 """Minimal number of rows for the warning that there are fewer than two rows per class."""
 MOST_CLASSES = 1000
+"""Maximal number of classes of labels that are numbers, or that are text in an array."""
 _LARGEST_LABEL = 2**53
 """Beyond this number, float64 cannot distinguish adjacent whole numbers."""
 _TAIL = 0.25
@@ -197,7 +199,7 @@ def looks_like_counts(numbers: NDArray[Any]) -> bool:
 def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[np.ndarray, " row"], tuple[str, ...]]:
     """Return the class of each training label [N], and the class names in numerical or alphabetical order.
 
-    A class is given by its position in the class names.
+    A class is given by its position in the class names. If there are fewer than two rows per class, warn.
 
     Raises:
         UsageError: if a number is not whole, if all labels are equal, or if there are too many classes.

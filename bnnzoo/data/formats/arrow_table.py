@@ -37,7 +37,7 @@ class AbstractArrowTable(AbstractTable):
         try:
             import pyarrow as pa
         except ImportError as error:
-            name = path.suffix if path.suffix in (".arrow", ".feather") else "Parquet"
+            name = path.suffix if path.suffix.lower() in (".arrow", ".feather") else "Parquet"
             raise UsageError(f"{self.where}: {name} files need pyarrow; pip install 'bnnzoo[parquet]'") from error
         # Damaged metadata can raise errors of any of the libraries involved.
         self._errors = (OSError, ValueError, LookupError, TypeError, MemoryError, pa.ArrowException)

@@ -41,9 +41,12 @@ class DelimitedTable(AbstractTable):
     Args:
         path: the file.
         reading: the requested options. The separator and the decimal mark are detected if they are not requested.
-        trained: if this is a table of new rows for a trained model, the options of the training table, otherwise None.
-            They are used where detection is ambiguous. Messages about new rows do not name options, because there are
-            none for new rows.
+        trained: for a table of new rows for a trained model, the options of the training table; otherwise None. These
+            options are used where detection is ambiguous. Messages about new rows do not name options, because the
+            user cannot set options for new rows.
+
+    Raises:
+        UsageError: if the text, its header or the number of fields of a row is invalid.
     """
 
     def __init__(self, path: Path, reading: Reading = PLAIN, trained: Reading | None = None):
@@ -132,7 +135,7 @@ class DelimitedTable(AbstractTable):
         return range(self._text.line_number(start), self._text.line_number(end - 1) + 1)
 
     def frame(self, names: Sequence[str], text_columns: Collection[str] = (), /) -> pd.DataFrame:
-        """Return the columns `names`. Their types are numbers or booleans if all cells are, and otherwise text."""
+        """Return the columns `names`. A column is text unless all its cells are numbers or all are booleans."""
         position_of_name = {name: i for i, name in enumerate(self.names)}
         positions = [position_of_name[name] for name in names]
         columns = self._read_columns(positions, [position_of_name[name] for name in text_columns])
@@ -209,10 +212,11 @@ class DelimitedTable(AbstractTable):
         )
 
     def _refuse_header(self, cells: list[str], count: int) -> None:
-        """Raise `UsageError` about a table in which most rows have another number of fields than the header.
+        """Raise `UsageError` if there is a probable reason why most rows do not have as many fields as the header.
 
         If the rows have one field more than the header, they may begin with row names, as in files of R's write.table,
-        or end with a separator. Otherwise the first line is probably not the header.
+        or end with a separator. Otherwise a later line may be the header, see `header_line`. If no reason is found, no
+        error is raised.
         """
         place = f"{self.where}: {count} rows do not have the {self._num_fields} fields of the header"
         header = header_line(self._text.raw, self._text.delimiter)

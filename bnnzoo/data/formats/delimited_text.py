@@ -13,7 +13,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 
 MAX_INSPECTED_LINES = 1024
-"""Number of lines from which the separator, the decimal mark and the header are detected."""
+"""Maximal number of lines from which the separator, the decimal mark and the header are detected."""
 
 
 class Record(NamedTuple):

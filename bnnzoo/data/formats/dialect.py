@@ -45,6 +45,9 @@ def detect_dialect(
         usual: the usual separator of files with this suffix. It is used if `default` has no separator.
         where: the name of the file in messages.
         has_options: whether error messages propose options.
+
+    Raises:
+        UsageError: if two or more characters may be the separator.
     """
     preferred = default.separator or usual
     start = 0
@@ -100,7 +103,11 @@ def _separator_of(lines: Sequence[str], preferred: str) -> str | None:
 
 
 def _decimal_of(lines: Sequence[str], separator: str, preferred: Literal[".", ","]) -> Literal[".", ","]:
-    """Return the decimal mark of the numbers below a header, or `preferred` if the numbers do not determine it."""
+    """Return the decimal mark of the numbers below a header, or `preferred` if the numbers do not determine it.
+
+    If commas separate the columns, the decimal mark is a comma only if `preferred` is a comma, some numbers have a
+    decimal comma, and no number has a decimal point.
+    """
     if separator == "," and preferred == ".":
         return preferred  # a quoted cell 1,5 need not be a number with a decimal comma
     commas, points = _decimals(_cells(lines, separator))

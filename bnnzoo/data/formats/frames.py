@@ -1,4 +1,4 @@
-"""Data frames of pandas and polars as tables."""
+"""Data frames of pandas and polars, and tables of pyarrow, as tables."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def with_exposure(x: Any, values: ArrayLike) -> Any:
         values: the exposures [N].
 
     Raises:
-        UsageError: if `values` does not have one number per row, or if `x` already has a column named exposure.
+        UsageError: if `x` is an array that is neither [N] nor [N, D], if `values` does not have one number per row, or
+            if `x` already has a column named exposure.
     """
     import pandas as pd
 

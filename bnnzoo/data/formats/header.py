@@ -68,12 +68,12 @@ def read_header(text: DelimitedText, start: int) -> tuple[tuple[str, ...], int]:
 
 
 def _one_column(text: DelimitedText, header: str, remedy: str) -> UsageError:
-    """Return the error about a header with a single column.
+    """Return the error about a header with only one column.
 
     For a table of new rows, the remedy is replaced by a remedy without options.
     """
     remedy = remedy if text.has_options else "; separate its columns as in the training file"
-    return UsageError(f"{text.where}: the header is one column, {header!r}{remedy}")
+    return UsageError(f"{text.where}: the header has only one column, {header!r}{remedy}")
 
 
 def _check_comments(text: DelimitedText, names: Sequence[str], start: int) -> None:
@@ -156,7 +156,7 @@ def check_names(names: Sequence[str], first_row: Sequence[str], where: str) -> N
 def header_line(raw: bytes, delimiter: str) -> int:
     """Return the number of the first line with the most frequent number of fields, counted from 1.
 
-    Return 0 if most lines have a single field, or if this line is not in the first half of the lines.
+    Return 0 if the most frequent number of fields is 1, or if this line is not in the first half of the lines.
     """
     text = io.BytesIO(raw)
     counts = [line.decode("utf-8").count(delimiter) for line in itertools.islice(text, MAX_INSPECTED_LINES)]

@@ -22,7 +22,8 @@ from bnnzoo.data.rows.dataset import Dataset, UncheckedRows, from_arrays
 from bnnzoo.errors import UsageError
 
 _UNSIGNED_BYTES = 8
-_MOST_GZIP_SHRINKS = 1100  # gzip compresses by a factor of at most about 1030
+_MAX_GZIP_RATIO = 1100
+"""Limit for the ratio of the sizes of data and file. gzip compresses by a factor of at most about 1030."""
 
 
 class IdxFolder:
@@ -37,13 +38,13 @@ class IdxFolder:
         self._folder = folder
 
     def dataset(self, task: str | None) -> Dataset:
-        """Return the `train` files as a data set. If there are `t10k` files, they are its test set."""
+        """Return the `train` files as a data set. If there are `t10k` images and labels, they are its test set."""
         images, labels = read_images(self._folder, "train"), read_labels(self._folder, "train")
         if images is None or labels is None:
             missing = "train-images-idx3-ubyte" if images is None else "train-labels-idx1-ubyte"
             raise UsageError(
-                f"{self.where}: the folder has no {missing}[.gz]; a data folder must hold IDX files, named as "
-                "those of MNIST"
+                f"{self.where}: the folder has no {missing}[.gz]; a data folder must contain IDX files, named as those "
+                "of MNIST, or Parquet files"
             )
         train = from_arrays(
             images, labels, task="classification", name=self._folder.name, target_names=("label",), where=self.where
@@ -63,7 +64,9 @@ class IdxFolder:
         images, part = self._images()
         labels = read_labels(self._folder, part)
         if labels is None:
-            raise UsageError(f"{self.where}: {part}-labels-idx1-ubyte[.gz] is missing beside the images")
+            raise UsageError(
+                f"{self.where}: the folder has {part} images, but no {part}-labels-idx1-ubyte[.gz]; add the labels"
+            )
         return UncheckedRows(images, labels, f"{self.where}: {part} images", f"{self.where}: {part} labels")
 
     def _images(self) -> tuple[NDArray[np.uint8], str]:
@@ -110,14 +113,14 @@ def _read_idx(folder: Path, stem: str, kind: str, num_dims_allowed: tuple[int, .
     path = next(filter(Path.is_file, paths), None)
     if path is None:
         return None
-    damaged = "download it again"
+    remedy = "download it again"
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             magic = file.read(4)
             if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] != _UNSIGNED_BYTES:
                 raise UsageError(
                     f"{path}: not an IDX file of unsigned bytes (its first bytes are {magic.hex() or 'missing'}, "
-                    f"expected 0000{_UNSIGNED_BYTES:02x}); {damaged}"
+                    f"expected 0000{_UNSIGNED_BYTES:02x}); {remedy}"
                 )
             num_dims = magic[3]
             if num_dims not in num_dims_allowed:
@@ -127,21 +130,21 @@ def _read_idx(folder: Path, stem: str, kind: str, num_dims_allowed: tuple[int, .
                 )
             header = file.read(4 * num_dims)
             if len(header) < 4 * num_dims:
-                raise UsageError(f"{path}: ends inside its header; {damaged}")
+                raise UsageError(f"{path}: ends inside its header; {remedy}")
             shape = struct.unpack(f">{num_dims}I", header)
             expected = math.prod(shape)
             if expected == 0:
                 raise UsageError(f"{path}: empty; its header gives the shape {list(shape)}")
-            if expected > _MOST_GZIP_SHRINKS * path.stat().st_size:
+            if expected > _MAX_GZIP_RATIO * path.stat().st_size:
                 raise UsageError(
-                    f"{path}: its header gives the shape {list(shape)}, but the file is too small for it; {damaged}"
+                    f"{path}: its header gives the shape {list(shape)}, but the file is too small for it; {remedy}"
                 )
             content = file.read(expected + 1)
     except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
-        raise UsageError(f"{path}: unreadable or damaged ({error}); {damaged}") from error
+        raise UsageError(f"{path}: unreadable or damaged ({error}); {remedy}") from error
     if len(content) != expected:
         problem = "ends early" if len(content) < expected else "is too long"
         raise UsageError(
-            f"{path}: {problem}: its header gives the shape {list(shape)}, so {expected} bytes must follow; {damaged}"
+            f"{path}: {problem}: its header gives the shape {list(shape)}, so {expected} bytes must follow; {remedy}"
         )
     return np.frombuffer(content, dtype=np.uint8).reshape(shape)

@@ -1,4 +1,4 @@
-"""NumPy's .npz archives with the arrays `x` [N, ...] and `y`, or with one of these. Objects are never unpickled."""
+"""NumPy's .npz archives with the arrays `x` [N, ...] and `y`, or with one array. Objects are never unpickled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bnnzoo.data.rows.dataset import Dataset, UncheckedRows, from_arrays, from_rows
 from bnnzoo.errors import UsageError
 
-_MOST_SHRINKS, _ALWAYS_FITS = 50, 2**28
+_MAX_RATIO, _ALLOWED_BYTES = 50, 2**28
 """Limits against decompression bombs. Unpacked, an archive must have at most 50 times its size plus 2^28 bytes."""
 
 
@@ -24,7 +24,10 @@ class NpzFile:
         self._path = path
 
     def dataset(self, task: str | None) -> Dataset:
-        """Return `x` and `y` as a checked data set. If there is only one of them, the data set is for a density."""
+        """Return `x` and `y` as a checked data set.
+
+        If there is only one of them, and `task` is None or "density", the data set is for a density.
+        """
         arrays = self._read()
         known_names = sorted({"x", "y"} & set(arrays))
         if task in (None, "density") and len(known_names) == 1:
@@ -79,7 +82,7 @@ def _check_sizes(archive: Any, size: int, where: str) -> None:
     if len({member.filename for member in members}) < len(members):
         raise UsageError(f"{where}: two arrays have the same name; write it again")
     unpacked = sum(member.file_size for member in members)
-    if unpacked > _MOST_SHRINKS * size + _ALWAYS_FITS:
+    if unpacked > _MAX_RATIO * size + _ALLOWED_BYTES:
         raise UsageError(
             f"{where}: compressed too strongly to be read safely: its {size} bytes unpack to {unpacked} bytes; save it "
             "with np.savez, which does not compress"

@@ -32,8 +32,8 @@ class ParquetTable(AbstractArrowTable):
             first = schema if first is None else first
             if not schema.equals(first):
                 raise UsageError(
-                    f"{path_of_part}: other columns than in {self._files[0].name}; all files of a folder must have the "
-                    "same columns, with the same types"
+                    f"{path_of_part}: its columns differ from those of {self._files[0].name}; all files of a folder "
+                    "must have the same columns, with the same types"
                 )
         return first, count
 

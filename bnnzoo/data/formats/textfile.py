@@ -17,6 +17,7 @@ _BINARY_FORMATS = {
 }
 """First bytes of files that are not text."""
 _WIDE = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+"""Byte-order marks at the beginning of a file, and the encodings to which they belong."""
 
 
 def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> bytes:
@@ -90,10 +91,10 @@ def spaces_to_tabs(raw: bytes) -> bytes:
     if b'"' not in raw:
         return re.sub(rb"[ \t]+", b"\t", re.sub(rb"(?m)^[ \t]+|[ \t]+(?=\r?$)", b"", raw))
     pieces = rb'("(?:[^"]|"")*")|(?m:^[ \t]+|[ \t]+(?=\r?$))|[ \t]+'
-    return re.sub(pieces, lambda match: match[1] or (b"" if _ends_a_line(match) else b"\t"), raw)
+    return re.sub(pieces, lambda match: match[1] or (b"" if _is_at_line_edge(match) else b"\t"), raw)
 
 
-def _ends_a_line(match: re.Match[bytes]) -> bool:
+def _is_at_line_edge(match: re.Match[bytes]) -> bool:
     """Whether a match is at the beginning or at the end of a line."""
     previous_byte = match.string[match.start() - 1 : match.start()] if match.start() else b"\n"
     return previous_byte == b"\n" or match.string[match.end() : match.end() + 1] in (b"", b"\r", b"\n")
@@ -135,13 +136,14 @@ def _as_utf8(raw: bytes, encoding: str, where: str) -> bytes:
         encoding = _wide_without_mark(raw) or encoding  # otherwise Python would use the byte order of the machine
     if codec == "iso8859-1" and (byte := re.search(rb"[\x80-\x9f]", raw)) and not _is_utf8(raw):
         raise UsageError(
-            f"{where}: {_line_place(raw, byte.start())}: not {encoding} text (byte 0x{byte[0].hex()} is no letter); "
+            f"{where}: {_line_place(raw, byte.start())}: not {encoding} text (byte 0x{byte[0].hex()} is not a letter); "
             "if it is cp1252, the encoding of Western Windows, use [[encoding=cp1252]]"
         )
     if not codec.startswith("utf") and not raw.isascii() and _is_utf8(raw):
         letter = next(letter for letter in raw.decode("utf-8") if not letter.isascii())
         other = letter.encode("utf-8").decode(encoding, "replace")
-        text = f"{where}: the file is UTF-8 text, but [[encoding]] {encoding} reads its {letter!r} as {other!r}"
+        option = setting("encoding", encoding)
+        text = f"{where}: the file is UTF-8 text, but {option} reads its {letter!r} as {other!r}"
         warnings.warn(f"{text}; leave [[encoding]] out", BnnzooWarning, stacklevel=4)
     try:
         return raw.decode(encoding).encode("utf-8")
@@ -168,5 +170,6 @@ def _check_utf8(raw: bytes, where: str, *, has_options: bool) -> None:
 
 
 def _line_place(raw: bytes, position: int) -> str:
+    """Return the place of a byte for a message. Every line of the file below the first one counts as a row."""
     row = raw.count(b"\n", 0, position)
     return f"row {row}" if row else "header"

@@ -43,8 +43,9 @@ def load(spec: Spec, *, task: str | None = None, **options: Any) -> Dataset:
             columns, or only the columns `target` or `columns` if one of these options is set. It is the default for
             data without inputs: one array, an .npz file with only x or y, or a table in which every column is a target.
             The default for a table with one target is classification if the target is text, booleans, or exactly the
-            numbers 0..C-1 with 2 <= C <= 20. The default for other tables is regression. For arrays, the type of y
-            determines the default, see `from_arrays`.
+            numbers 0..C-1 with 2 <= C <= 20. The default for other tables, and with `exposure` or censored targets, is
+            regression. For arrays, the type of y determines the default, see `from_arrays`. For an IDX folder, the
+            default is classification.
         options: the options for tables, see `ColumnChoice`.
 
     Raises:
@@ -108,9 +109,10 @@ def load_inputs(spec: Spec, signature: Signature, *, unseen: Unseen | None = Non
     """Load inputs [N, *signature.shape] of the type `signature.dtype` for prediction.
 
     Args:
-        spec: the data: a file, a folder, the name of a registered data set, a data set, a data frame or an array x. The
-            columns of a table are matched by name, in any order, and other columns are ignored. Arrays are matched by
-            shape. An .npz file must contain the array `x`, or only the array `arr_0`.
+        spec: the data: a file, a folder, the name of a registered data set, a data set, a data frame or an array x; for
+            a density also a pair (x, y). The columns of a table are matched by name, in any order, and other columns
+            are ignored. Arrays are matched by shape. An .npz file must contain the array `x`, or only the array
+            `arr_0`. For a density it must contain `x` or `y` or both.
         signature: the properties of the training data.
         unseen: the treatment of unknown text levels; by default the option of the training run.
 
@@ -253,7 +255,7 @@ def _encoded(x: ArrayLike, signature: Signature, encoding: Encoding, where: str,
     array = numeric_array(x, where)
     rows = array.reshape(-1, 1) if array.ndim == 1 else array
     if signature.exposure and rows.shape[1:] == (len(names) - 1,):
-        raise UsageError(f"{where}: the exposure is missing; give it as the last column, or with exposure=")
+        raise UsageError(f"{where}: the exposure is missing; give it as the last column, or with exposure=...")
     _check_shape(rows.shape[1:], (len(names),), where)
     frame = pd.DataFrame(rows, columns=pd.Index(names))
     return tabular.new_inputs(FrameTable(frame, where), signature, unseen)

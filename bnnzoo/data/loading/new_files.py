@@ -29,6 +29,11 @@ def open_like_training(path: Path, signature: Signature) -> DelimitedTable:
 
     The lines that were skipped in the training file are skipped in this file too, unless they are data rows. A line is
     a data row if it is below the header and contains a number or a known text level.
+
+    If the detected marks are neither the usual ones for the suffix nor those of the training file, warn.
+
+    Raises:
+        UsageError: if the file cannot be read as a table.
     """
     trained_reading = signature.reading.text_options
     encoding = "" if not trained_reading.encoding or is_utf8(path) else trained_reading.encoding
@@ -63,9 +68,9 @@ def _open_with_skipped_lines(
 
 
 def _begins_with_data(path: Path, reading: Reading, columns: Collection[str], lines: Collection[int]) -> bool:
-    """Whether a file probably begins with the header and data; none of its lines must then be skipped.
+    """Whether a file probably begins with the header and data, so that skipping lines would lose rows.
 
-    This is the case if its first line contains the name of a training column, and if one of the `lines` does not exist
+    This is the case if the first line contains the name of a training column, and if one of the `lines` does not exist
     or contains a number.
     """
     text = read_text(path, reading.encoding, has_options=False).decode("utf-8").split("\n")

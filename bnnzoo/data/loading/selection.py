@@ -20,12 +20,13 @@ class ColumnChoice(NamedTuple):
 
     Attributes:
         target: the target columns (default: the last column).
-        columns: the input columns (default: all columns that are not targets).
+        columns: the input columns (default: all columns that are not targets). For a density without `target`, these
+            are the columns to model.
         drop: the columns to leave out.
         categories: the input columns that are read as categories even if their cells are numbers. Each category becomes
             one input.
         missing: the treatment of missing cells: "error" reports an error, "drop" leaves out their rows, and "median"
-            replaces them by the median of the column.
+            replaces missing numbers by the median of the training rows.
         unseen: the treatment of text levels in new rows that do not occur in the training rows: "error" reports an
             error, and "zero" sets all inputs of the column to zero.
         exposure: a column of positive numbers to which the expected counts are proportional; "" for none.
@@ -96,7 +97,7 @@ def select_columns(
 def _check_exposure_column(
     exposure: str, table: AbstractTable, target: Sequence[str], drop: Sequence[str], task: str | None
 ) -> None:
-    """Raise `UsageError` if the exposure is not a column, is a target, is dropped, or if the task is not regression."""
+    """Raise `UsageError` if the exposure is not a column, is a target or is dropped, or if the task has no counts."""
     check_known([exposure], table)
     if task in ("density", "classification"):
         raise UsageError(

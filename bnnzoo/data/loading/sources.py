@@ -32,7 +32,7 @@ READERS: dict[str, Callable[[Path], AbstractTable | NpzFile]] = {
     ".npy": NpyTable,
     ".npz": NpzFile,
 }
-"""Readers of files, by suffix. `IdxFolder`, which reads folders, has the same methods as `NpzFile`."""
+"""Readers of files, by suffix. Folders have the readers `ParquetTable` and `IdxFolder`, see `_folder`."""
 _REMEDIES = {
     (".xlsx", ".xls", ".xlsm", ".ods"): "save the table as CSV",
     (".gz", ".zip", ".bz2", ".xz", ".zst"): "unpack it first",
@@ -55,7 +55,8 @@ def source_of(spec: Spec, reading: Reading = PLAIN, signature: Signature | None 
             then read with `open_like_training`, and `reading` is not used.
 
     Raises:
-        UsageError: if there is no such file or data set, or if an option does not apply to the data.
+        UsageError: if there is no such file or data set, if the file is invalid, if `spec` has another type, or if an
+            option does not apply to the data.
     """
     path = _as_path(spec) if isinstance(spec, str | Path) else None
     if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():

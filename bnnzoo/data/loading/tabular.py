@@ -54,13 +54,13 @@ def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, n
     kinds += ["number" if reading.censored else kind] * len(targets)
     cells = read_cells([*features, *targets], kinds, faults, reading, targets)
     num_features = len(features)
-    missing = MISSING_REMEDY if choice.missing == "error" else ""
-    no_median = "" if choice.missing == "drop" else "drop such rows with [[missing=drop]]"
-    inputs = num_features - bool(choice.exposure)
-    check_cells(cells[:inputs], faults, missing=missing)
-    for exposure in cells[inputs:num_features]:
-        check_exposure(exposure, faults, missing=no_median)
-    check_cells(cells[num_features:], faults, missing=no_median, empty="name another [[target]]")
+    input_remedy = MISSING_REMEDY if choice.missing == "error" else ""
+    target_remedy = "" if choice.missing == "drop" else "drop such rows with [[missing=drop]]"
+    num_plain_inputs = num_features - bool(choice.exposure)
+    check_cells(cells[:num_plain_inputs], faults, missing=input_remedy)
+    for exposure in cells[num_plain_inputs:num_features]:
+        check_exposure(exposure, faults, missing=target_remedy)
+    check_cells(cells[num_features:], faults, missing=target_remedy, empty="name another [[target]]")
     left_out = ""
     if choice.missing == "drop" and not faults.faults_by_column:
         keep, left_out = _complete_rows(
@@ -75,13 +75,13 @@ def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, n
     is_regression = bool(features) and table_targets.task == "regression"
     skip_option = None if left_out else table.skip_option
     for doubt in (
-        *_doubts(cells[:inputs], cells[num_features:], is_regression=is_regression),
+        *_doubts(cells[:num_plain_inputs], cells[num_features:], is_regression=is_regression),
         *doubts_of_text(cells, categories, targets, skip_option),
-        *doubts_of_dates(cells[:inputs] + cells[num_features:]),
-        *doubts_of_codes([code for column in cells[inputs:num_features] for code in _codes_in(column)], ()),
+        *doubts_of_dates(cells[:num_plain_inputs] + cells[num_features:]),
+        *doubts_of_codes([code for column in cells[num_plain_inputs:num_features] for code in _codes_in(column)], ()),
     ):
         warnings.warn(f"{table.where}: {doubt}", BnnzooWarning, stacklevel=4)
-    numeric = [column.name for column in cells[:inputs] if column.kind == "number"]
+    numeric = [column.name for column in cells[:num_plain_inputs] if column.kind == "number"]
     sentences = [
         table.note,
         table_targets.note,
@@ -185,7 +185,11 @@ def _new_rows(
     inputs, outputs = cells[: len(features)], cells[len(features) :]
     leave_out = encoding.missing == "drop" and bool(targets)
     missing_advice = "" if leave_out else "leave such rows out"
-    input_advice = {"error": "fill them in, or train with [[missing=median]]", "drop": missing_advice, "median": ""}
+    input_advice = {
+        "error": "fill in missing cells, or train with [[missing=median]]",
+        "drop": missing_advice,
+        "median": "",
+    }
     num_plain_inputs = len(inputs) - bool(encoding.exposure)
     for exposure in inputs[num_plain_inputs:]:
         check_exposure(exposure, faults, missing=missing_advice)
@@ -277,6 +281,10 @@ def join_frame(spec: Any, reading: Reading, task: str | None) -> tuple[Any, tupl
         The frame, the names of the targets, and the kind of the targets. If `spec` is not a pair with a data frame, it
         is returned unchanged, with empty names and kind. The kind is "label" if y is an array or a series of text. Such
         text is a class label even if it looks like a number or like a word for a missing cell.
+
+    Raises:
+        UsageError: if x and y do not have the same rows, if a name of y is also a name in x, or if names or bounds are
+            invalid.
     """
     if not (isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[0])):
         return spec, (), ""

@@ -59,7 +59,7 @@ def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:
     """Return `values` as an array [N, ...] of booleans, integers or floats, with N >= 1.
 
     Raises:
-        UsageError: if the values have another type, are masked or sparse, or have no rows.
+        UsageError: if the values have another type, are masked, sparse or a single number, or have no rows.
     """
     if hasattr(values, "toarray"):
         raise UsageError(f"{where} is a sparse matrix; give it as an array, by .toarray()")

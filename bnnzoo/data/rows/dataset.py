@@ -51,7 +51,7 @@ class Dataset:
         y: the targets. For regression they are T numbers per row, [N, T] float32. For classification they are labels
             0..num_classes-1, [N] int32. For a density, which has no inputs, x and y both are the rows [N, D]. Censored
             targets are [N, T, 2]: the smallest and the largest possible value of each target. Both are equal if the
-            value is known, and one of them is infinite if there is no limit.
+            value is known, and one of them is infinite if there is no limit on its side.
         task: regression, classification or density.
         feature_names: the names of the D features; () for images.
         target_names: the names of the T targets; classification has one target.
@@ -61,7 +61,7 @@ class Dataset:
         encoding: the encoding of the columns of a table as x, or None. If missing cells are replaced by medians, they
             are nan in x until `split` is called.
         notes: sentences about automatic choices when the data were read.
-        left_out: a sentence about the rows that were left out; empty if there are none.
+        left_out: a sentence about the rows that were left out; empty if no row was left out.
         truth: for synthetic data with one target, a function that returns the noise-free targets [N, B] of inputs
             [N, D], or None. There is one column for each of the B values that the target has without noise.
         reading: the options for the notation of the cells of a table.
@@ -217,8 +217,8 @@ def from_arrays(
             to 1000) and have at least two rows per value on average. For `density`, a row consists of the columns of x
             and of y.
         name: the name of the data set in messages.
-        feature_names: the names of the D features.
-        target_names: the names of the T targets.
+        feature_names: the names of the D features; by default those of a data frame, or x0, x1, ...
+        target_names: the names of the T targets; by default y, or y0, y1, ... for several targets.
         where: the name of the file, with which error messages begin.
         censored: whether y contains the bounds of censored targets, [N, 2] or [N, T, 2], see `Dataset`.
 

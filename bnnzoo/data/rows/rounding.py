@@ -1,6 +1,6 @@
 """Detection of rounded targets.
 
-The values of such a target are multiples of a step (1, 0.1, 5, ...) that is not small compared with their sd.
+The values of a rounded target are multiples of a step (1, 0.1, 5, ...) that is not small compared with their sd.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _FEWEST = 10
 def rounding_step(values: Float[np.ndarray, " row"]) -> float:
     """Return the step of rounded values in their units, or 0 if the values are not rounded.
 
-    All differences between the values are multiples of the step. The values do not count as rounded if the step is
-    below 0.02 standard deviations, or if less than half of the rows share their value with another row. Most exact
-    measurements are unique, but rounded numbers rarely are.
+    All differences between the values are multiples of the step. The values do not count as rounded if there are fewer
+    than 10, if the step is below 0.02 standard deviations or has more than three decimals, or if less than half of the
+    rows share their value with another row. Most exact measurements are unique, but rounded numbers rarely are.
     """
     numbers = np.asarray(values, np.float64)
     distinct, counts = np.unique(numbers, return_counts=True)

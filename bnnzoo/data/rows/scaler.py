@@ -28,8 +28,8 @@ class Scaler:
     Attributes:
         x_mean: means of the inputs, [D] for features, [] for images.
         x_sd: standard deviations of the inputs, [D] for features, [] for images.
-        y_mean: means of the targets [T]; zeros for classification.
-        y_sd: standard deviations of the targets [T]; ones for classification.
+        y_mean: means of the targets [T]; zeros for targets that are not standardised, such as labels and counts.
+        y_sd: standard deviations of the targets [T]; ones for targets that are not standardised.
     """
 
     x_mean: NDArray[np.float32]
@@ -43,7 +43,7 @@ class Scaler:
 
         Images have one mean and one sd, over all pixels of all images. A censored target is represented by its finite
         end, or by the midpoint of its interval. A constant column gets the sd 1, and an exposure is not scaled. If
-        `standardise` is False, all means are 0, and all sds are 1, but 255 for uint8 images.
+        `standardise` is False, all means are 0, and all sds are 1, except 255 for uint8 images.
 
         Raises:
             UsageError: if the sd of a column is too small for float32.

@@ -24,7 +24,7 @@ class Signature(NamedTuple):
     Attributes:
         feature_names: the names of the D inputs; () for images.
         shape: the shape of the inputs of one row.
-        dtype: the type of the inputs.
+        dtype: the type of the inputs; uint8 only for images.
         target_names: the names of the T targets.
         task: the task of the model.
         class_names: the names of the classes; () for regression and density.

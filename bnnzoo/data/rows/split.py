@@ -25,7 +25,8 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
     only one row, this row is a training row, unless there are too few other rows.
 
     Raises:
-        UsageError: if the fraction is invalid or leaves no training rows.
+        UsageError: if the fraction is invalid or leaves no training rows, if the data set's own test set has a class
+            that the training set lacks, or if a column to fill with medians has no value in the training rows.
     """
     if not 0 <= test_fraction < 1:
         raise UsageError(f"test_fraction: must be at least 0 and below 1 (got {test_fraction})")
@@ -47,9 +48,10 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
     if dataset.task == "classification":
         counts = np.bincount(dataset.y, minlength=dataset.num_classes)
         num_classes_to_stratify = np.sum(counts >= 2)
-        # If the only row of a class was a test row, the model would not know this class.
-        if len(single := np.flatnonzero(counts[dataset.y] == 1)) < num_train and len(rows) - len(single) > num_test:
-            rows, single_rows = np.setdiff1d(rows, single), single
+        # If the only row of a class were a test row, the model would not know this class.
+        candidates = np.flatnonzero(counts[dataset.y] == 1)
+        if len(candidates) < num_train and len(rows) - len(candidates) > num_test:
+            rows, single_rows = np.setdiff1d(rows, candidates), candidates
             if min(num_train - len(single_rows), num_test) >= num_classes_to_stratify:
                 stratify = dataset.y[rows]
     train_rows, test_rows = train_test_split(

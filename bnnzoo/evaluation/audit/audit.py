@@ -28,9 +28,10 @@ from bnnzoo.evaluation.predictions import thinning
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
 from bnnzoo.posterior.predicting import Predicting
+from bnnzoo.store.schema import ROW_SOURCE
 
 SHARE, LEAST_SECONDS = 0.5, 20.0
-"""Default duration of the exact chains: the fraction `SHARE` of the run's duration, but at least `LEAST_SECONDS`."""
+"""Default time limit of the exact chains: the fraction `SHARE` of the run's duration, but at least `LEAST_SECONDS`."""
 FEWEST_STEPS, FIRST_STEPS, MOST_STEPS = 8, 32, 4096
 """Smallest and largest number of steps in the first round, and limit of the number of steps of each chain."""
 _SNAPSHOTS = 32
@@ -63,13 +64,14 @@ def of_run(
     Args:
         predictor: the run.
         chains: largest number of exact chains; the number is at most half of the effective number of draws.
-        seconds: approximate duration of the audit; by default half of the duration of the run, and at least 20.
+        seconds: approximate limit of the duration of the audit. By default, the exact chains have, after compilation
+            and tuning, half of the duration of the run, but at least 20 seconds.
         tolerance: limit of the biases; the audit passes only if it excludes every larger bias.
         seed: seed of the exact chains.
 
     Raises:
-        UsageError: for a posterior defined in Python, kept predictions, weighted draws, or fewer than two different
-            draws.
+        UsageError: for a posterior defined in Python, kept predictions, weighted draws, a file without training rows,
+            or a single chain whose draws are all equal.
     """
     record = predictor.record
     if not record.names_a_model:
@@ -87,6 +89,8 @@ def of_run(
             "audit: not supported for weighted draws, because without their weights they are not from the posterior; "
             "use a sampler without weights"
         )
+    if ROW_SOURCE not in record.attributes:
+        record.require_training_rows("audit")
     x = predictor.inputs(audited_inputs(predictor))
     thinned = _thin_draws(predictor)
     with backend.arithmetic(predictor.precision):
@@ -133,7 +137,7 @@ def of_draws(
         run_seconds: duration of the run, in seconds.
 
     Raises:
-        UsageError: if there are fewer than two different draws.
+        UsageError: if there is one chain and all its draws are equal.
     """
     start_time, dim = time.perf_counter(), posterior.layout.dim
     end_time, min_seconds = (

@@ -46,8 +46,8 @@ class Audit:
     """Result of an audit.
 
     Attributes:
-        outcome: `passed` if every bias is within `tolerance`; `drifted` if the draws are not from the posterior;
-            `undecided` if the audit shows neither.
+        outcome: `passed` if the audit excludes every bias above `tolerance`; `drifted` if the draws are not from the
+            posterior; `undecided` if the audit shows neither.
         p: probability of a drift or bias of at least this size if the draws are correct; if it is below `level`, the
             outcome is `drifted`.
         drifted: name of the function with the strongest evidence of a drift or bias.
@@ -63,8 +63,8 @@ class Audit:
             (relative).
         bias_bound_of: name of the function whose mean or sd has this bound.
         detectable: size of a bias that the audit detects with 95 % probability, in whichever function it is.
-        limited_by: `draws` if the Monte Carlo error of the run limits the power of the audit, `chains` if the error of
-            the exact chains does.
+        limited_by: `draws` if the Monte Carlo error of the run limits the power of the audit, or if there are fewer
+            than twelve exact chains; `chains` if the error of the exact chains limits the power.
         remembered: fraction of the starting value of a function that remains in its later values, as a lower confidence
             bound (95 %); the largest of all functions. If it is above 0.1, a component of the function may not have
             moved at all, and a bias of this component is not visible.
@@ -174,9 +174,12 @@ def decide(
 ) -> Audit:
     """Decide the outcome of an audit.
 
-    The outcome is `drifted` if the drift test or a bias is significant. Otherwise it is `passed` if all biases are
-    within the tolerance, the audit would detect a bias of the size of the tolerance, and the exact chains have
-    forgotten their starts. Otherwise it is `undecided`.
+    The outcome is `drifted` if the drift test or a bias is significant. Otherwise it is `passed` if all these
+    conditions hold, and `undecided` if not:
+
+    - The confidence bounds of all biases are within the tolerance. The bound of the pooled sd is within half of it.
+    - The audit would detect a bias of the size of the tolerance.
+    - There are at least twelve exact chains, and they have forgotten their starts.
 
     Args:
         test: result of the drift test.
@@ -216,7 +219,7 @@ def decide(
         np.nan_to_num(abs(pooled_sd[0]) + bias.one_sided_margin(degrees_of_freedom) * pooled_sd[1], nan=np.inf)
     )
     remembered = max((float(np.max(function_biases.remembered)) for function_biases in biases.values()), default=1.0)
-    # With fewer than a dozen chains, the drift test cannot give a p-value below the level.
+    # With fewer than a dozen chains, random sign flips cannot give a p-value below the level.
     is_conclusive = (
         pooled_bound <= tolerance / 2
         and effort.chains >= drift.FEWEST_FLIPPED

@@ -26,20 +26,23 @@ from bnnzoo.samplers.kernel import replace
 LEAPFROGS = 10
 """Largest number of leapfrog steps of a proposal."""
 FULL_UP_TO = 20_000
-"""Largest number of rows at which every step uses all rows; with more rows, mini-batches are tried first."""
+"""Largest number of rows at which mini-batches are never tried; with more rows, they may be tried first."""
 _SECOND_ORDER_UP_TO = 500
 """Largest number of parameters at which mini-batches with a control variate are tried.
 
 The control variate needs a Hessian, which takes one pass over the data per parameter.
 """
 _PILOTS, _ROUNDS, _STEPS_A_ROUND = 16, 16, 4
-"""Largest number of pilots (the chains that tune the kernel), number of tuning rounds, and steps per round."""
+"""Largest number of pilots (the chains that tune the kernel), smallest number of tuning rounds, and steps per round.
+
+If the acceptance rate stays too low, there are up to twice as many rounds.
+"""
 _INSPECTED, _STEPS_INSPECTED = 4, 100
 """Number of pilots that are inspected with a pass over all rows, and number of steps of each pilot before it."""
 _ACCEPTANCE = 0.7
 """Acceptance rate to which the step size is tuned."""
 _SHORTEST = 1 / 8
-"""Ratio of the smallest and the largest step size; the logarithm of a step size is uniform between both."""
+"""Smallest step size divided by the largest step size; the logarithm of a step size is uniform between them."""
 _FLIPS = 9_999
 """Number of random sign flips, from which the distribution of the test statistic is estimated."""
 FEWEST_FLIPPED = 12

@@ -32,7 +32,10 @@ _LINEAR_TOLERANCE = 1e-3
 
 
 def audited_inputs(predictor: Predictor) -> Shaped[np.ndarray, "probe ..."]:
-    """Return at most ten inputs, evenly spaced over the rows of the file, at which predictions are tested."""
+    """Return the inputs at which predictions are tested: at most ten evenly spaced test rows.
+
+    If the run has no test rows, training rows are returned.
+    """
     rows = predictor.record.probes(np.iinfo(np.int32).max)
     return rows[evenly(len(rows), _PROBES)]
 
@@ -70,7 +73,7 @@ class Estimands:
 
         Args:
             posterior: the posterior whose draws are audited.
-            predicting: the posterior that makes the predictions. For a Laplace approximation, it takes draws that are
+            predicting: the posterior that makes the predictions. For a linearised network, it takes draws that are
                 followed by the mode of their chain.
             x: the probes, in the form that the network takes.
             example: some draws on their natural scale, which are used to test whether the outputs are linear.

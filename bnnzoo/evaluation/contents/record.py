@@ -74,7 +74,7 @@ class Record:
 
     @property
     def is_extensible(self) -> bool:
-        """Whether `resume` can add draws to the finished run: it is not yet finished, or its file has a last state."""
+        """Whether `resume` can add draws: the file has the model, and the run is unfinished or has its last state."""
         has_state = schema.FINAL_STATE in self.tree.children or self.attributes["complete"] == 0
         return has_state and self.names_a_model
 
@@ -101,7 +101,7 @@ class Record:
 
     @property
     def thin(self) -> int:
-        """Number of steps of the sampler from one recorded draw to the next."""
+        """Number of steps of the sampler from one recorded draw to the next; 1 if the file has no recipe of a model."""
         return self._recipe.thin if self.names_a_model else 1
 
     @property
@@ -167,8 +167,8 @@ class Record:
     def declarations(self) -> dict[str, dict[str, Any]]:
         """Declarations of the statistics by the sampler, by name of the statistic.
 
-        A declaration may have the fields `reduce` (such as "mean"), `long_name`, `limit` and `limit_label`. Both limit
-        fields are left out if the inspection at the end of the run measured the number that `limit_unless` names.
+        A declaration has the field `reduce` ("mean" or "last"). It may have `long_name`, `limit`, `limit_label` and
+        `limit_unless`. The limit fields are left out if the final inspection computed the diagnostic `limit_unless`.
         """
         inspected = json.loads(self.attributes.get("inspected", "{}"))
         declarations = json.loads(self.attributes.get("statistics", "{}"))
@@ -198,14 +198,14 @@ class Record:
         """Weights of the chains, by stacking; None if the chains have equal weights.
 
         Raises:
-            DamagedError: if there is not one weight for each chain, or if their sum is not 1.
+            DamagedError: if there is not one weight for each chain, if one is negative, or if their sum is not 1.
         """
         weights = np.array(json.loads(self.attributes.get("chain_weights", "[]")), np.float64)
         if not weights.size:
             return None
         if weights.shape != self.shape[:1] or not (weights >= 0).all() or abs(weights.sum() - 1) > 1e-3:
             raise DamagedError(
-                f"{self.name}: damaged: the attribute chain_weights must have one weight per chain, with the sum 1"
+                f"{self.name}: damaged: the attribute chain_weights must have one weight per chain, all >= 0, of sum 1"
             )
         return weights / weights.sum()
 
@@ -214,7 +214,7 @@ class Record:
         """Weights that the sampler gave to its draws, with the sum 1; None if it does not weight them.
 
         Raises:
-            DamagedError: if a log weight is NaN or infinite, or if all are -infinity.
+            DamagedError: if a log weight is NaN or +infinity, or if all are -infinity.
         """
         if "log_weight" not in self.statistics:
             return None
@@ -261,8 +261,9 @@ class Record:
     def has_training_rows(self) -> bool:
         """Whether the file has training rows at which the model can be evaluated.
 
-        The value is false for a run that keeps predictions. It is also false for a federated run, whose rows stay with
-        the parties. It is true for a damaged file without `constant_data`, so that reading the rows raises an error.
+        The value is false for a run that keeps predictions, for a federated run, whose rows stay with the parties, and
+        for a run on a large data file, whose rows are not copied into the run file. The value is true for a damaged
+        file without `constant_data`, so that reading the rows raises an error.
         """
         constant = self.tree.children.get("constant_data")
         return not self.keeps_predictions and (constant is None or "x" not in constant or constant["x"].shape[0] > 0)
@@ -323,8 +324,9 @@ class Record:
         if -1 in numbers:
             count = len(self.array(schema.CONSTANT_DATA, schema.KEPT_ROWS))
             raise UsageError(
-                f"{self.name} keeps no parameters, only predictions at {count} inputs, and row {numbers.index(-1) + 1} "
-                "is none of these inputs; sample again with the new inputs as [[keep_at]], or with [[keep=draws]]"
+                f"{self.name}: the run keeps no parameters, only predictions at {count} inputs, and row "
+                f"{numbers.index(-1) + 1} is not one of these inputs; sample again with the new inputs as [[keep_at]], "
+                "or with [[keep=draws]]"
             )
         return np.array(numbers, np.int32)
 

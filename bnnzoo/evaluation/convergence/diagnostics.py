@@ -131,8 +131,8 @@ def of_parameters(predictor: Predictor) -> dict[str, Any]:
     """Count the chains and parameters that do not move, and return the largest R-hat of a weight.
 
     - `still_chains`: number of stuck chains.
-    - `weights_rhat`: largest R-hat of a parameter; it is reported, but not tested.
-    - `unmoving`: number of sampled parameters that do not move in at least one chain.
+    - `weights_rhat`: largest R-hat of at most 50 parameters per block; it is reported, but not tested.
+    - `unmoving`: number of sampled parameters that change at most once in some chain.
     - `unmoving_of`: names of some of these parameters.
 
     For a run that keeps predictions, only `still_chains` is returned.
@@ -191,7 +191,7 @@ def distance_from_data(
 ) -> dict[str, float]:
     """Return distances of the predictions from the data.
 
-    The dictionary is empty for weighted draws and for an unknown model.
+    The dictionary is empty for weighted draws, for an unknown model, and if all targets are constant.
 
     - `remoteness` of a regression: absolute difference between a predictive mean and the mean of the training targets,
       in standard deviations of the target. For each chain and target, the median over draws and rows is taken; the
@@ -200,7 +200,7 @@ def distance_from_data(
       deviation of the targets, minus their mean log density under a draw, in nats. For each chain, the median over
       draws is taken; the largest of these medians is returned.
     - `surprise` of a classification: mean negative log probability of the training labels, divided by the negative log
-      probability of a label under uniform guessing.
+      probability of a label under uniform guessing. `surprise` and `deficit` require training rows in the file.
     """
     record = predictor.record
     if not predictor.predicts or record.draw_weights is not None:

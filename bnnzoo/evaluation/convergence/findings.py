@@ -27,13 +27,14 @@ _NEARLY_ALL = 0.99
 """If the sampled directions contribute this fraction of the variance of the network's function, the rest is ignored."""
 OOD_AUROC_LIMITS = (0.6, 0.8)
 """Thresholds of the AUROC: below the first, unfamiliar rows are not detected; above the second, they are.
+
 The standard error of the AUROC is taken into account.
 """
 
 RAN, CONVERGED = "Did it run without problems?", "Has it converged?"
 CALIBRATED, KNOWS = "Is it calibrated?", "Does it know what it does not know?"
 
-_UNSURE = {
+_NOVELTY_SCORES = {
     "epistemic_sd": "the epistemic sd",
     "entropy": "the entropy",
     "nll": "minus the log density",
@@ -136,7 +137,7 @@ def _gate_checks(
     combination = (
         f"R-hat of a linear combination of the tested quantities (mostly {diagnosis.get('rhat_combination_of')})"
     )
-    unmoving = f"number of sampled parameters that never move ({diagnosis.get('unmoving_of')})"
+    unmoving = f"number of sampled parameters that move at most once in a chain ({diagnosis.get('unmoving_of')})"
     stuck_advice = f"use a smaller step size, a longer {setting('warmup')}, or another sampler such as nuts"
     convergence = {
         "rhat": (f"R-hat of {diagnosis['rhat_of']}", limits.rhat, agree),
@@ -164,7 +165,7 @@ def _gate_checks(
         ),
         "noise_largest": ("largest draw of the noise scale in sds of the target", noise_scale.LARGEST, run_longer),
         "diverging": ("fraction of divergent steps", limits.diverging, "use a smaller step size"),
-        "draws": ("finished draws per chain", diagnosis["draws_requested"], "bnnzoo resume"),
+        "draws": ("finished draws per chain", diagnosis["draws_requested"], "continue with bnnzoo resume"),
     }
     return {"convergence": convergence, "validity": validity}
 
@@ -281,13 +282,13 @@ def answer_knows(scores: Mapping[str, Estimate]) -> Answer:
     Args:
         scores: the result of `OodScores.estimates` with random inputs as the unfamiliar rows.
     """
-    score = next(name for name in _UNSURE if f"ood_auroc_{name}" in scores)
+    score = next(name for name in _NOVELTY_SCORES if f"ood_auroc_{name}" in scores)
     auroc_value, outside, inside = (scores[f"{part}_{score}"].value for part in ("ood_auroc", "ood", "test"))
     mean_scores = f"{outside:.2g} on pure noise and {inside:.2g} on test rows"
     low, high = OOD_AUROC_LIMITS
     text = (
-        f"{_UNSURE[score]} is {mean_scores}; it distinguishes them with an AUROC of {auroc_value:.2f} (good above "
-        f"{high}, poor below {low})"
+        f"{_NOVELTY_SCORES[score]} is {mean_scores}; it distinguishes them with an AUROC of {auroc_value:.2f} (good "
+        f"above {high}, poor below {low})"
     )
     auroc = scores[f"ood_auroc_{score}"]
     # If all rows are separated, the standard error is zero. With few rows, the rule of three then bounds the error.

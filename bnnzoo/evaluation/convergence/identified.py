@@ -26,7 +26,9 @@ If the network has at most `_ALL_UP_TO` weights, all weights are tested. In a la
 weights are tested, and at most `_WORST` other weights whose R-hat is larger than chance explains.
 """
 _ROWS = 8
+"""Largest number of training rows at which the outputs are tested for being affine."""
 _MAX_NAMES = 3
+"""Largest number of parameters that a finding names."""
 
 
 class NamedParameters(NamedTuple):

@@ -77,7 +77,7 @@ def spanning_rows(
     flat = flat[:, evenly(flat.shape[1], _FEATURES)]
     mean, sd = _moments(flat)
     candidates = np.setdiff1d(_candidates(flat, mean, sd), excluded)
-    z = np.hstack([_standardised(flat[candidates], mean, sd), np.ones((len(candidates), 1))])
+    z = np.hstack([_standardise(flat[candidates], mean, sd), np.ones((len(candidates), 1))])
     selected: list[int] = []
     residuals = z.copy()
     for _ in range(min(count, len(candidates))):
@@ -110,7 +110,7 @@ def _candidates(
     highest = np.full(flat.shape[1], -1.0)
     extreme = np.zeros(flat.shape[1], int)
     for piece in blocking.blocks(*flat.shape):
-        z = np.abs(_standardised(flat[piece], mean, sd))
+        z = np.abs(_standardise(flat[piece], mean, sd))
         size[piece] = np.einsum("ij,ij->i", z, z)
         extreme_positions = z.argmax(0)
         extreme_values = z[extreme_positions, np.arange(z.shape[1])]
@@ -138,7 +138,7 @@ def _moments(
     return reference[0] + total / number, np.sqrt(variance)
 
 
-def _standardised(
+def _standardise(
     rows: Shaped[np.ndarray, "row feature"], mean: Float[np.ndarray, " feature"], sd: Float[np.ndarray, " feature"]
 ) -> Float[np.ndarray, "row feature"]:
     with np.errstate(divide="ignore", invalid="ignore"):

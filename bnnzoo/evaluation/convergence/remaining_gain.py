@@ -34,12 +34,15 @@ class Gain(NamedTuple):
 
     @property
     def is_negligible(self) -> bool:
-        """Whether the gain is smaller than `LIMIT`, also if it is two standard errors larger than its estimate."""
+        """Whether the absolute value of the estimate plus two standard errors is below `LIMIT`."""
         return abs(self.value) + 2 * self.se < LIMIT
 
 
 def of_run(predictor: Predictor) -> Gain | None:
-    """Return the gain of the second half of a run's draws; None if the run has no predictions of its training rows."""
+    """Return the gain of the second half of a run's draws.
+
+    The result is None for an unknown model, or with fewer than two draws per chain or two training rows in the file.
+    """
     if not predictor.predicts or not predictor.record.has_training_rows:
         return None
     thinned = thinning.for_diagnosis(predictor)
@@ -48,7 +51,7 @@ def of_run(predictor: Predictor) -> Gain | None:
 
 
 def of_densities(log_densities: Float[np.ndarray, "chain draw row"]) -> Gain | None:
-    """Return the gain of the second half of the draws of each chain; None with fewer than two draws or two rows.
+    """Return the gain of the second half of all chains; None with fewer than two draws per chain or two rows.
 
     Args:
         log_densities: log density of each row under each draw.

@@ -21,7 +21,8 @@ class Evidence:
         method: name of the method.
         meaning: explanation of the estimate in one line.
         trusted: whether the standard error is reliable; for a lower bound, whether its gap is known.
-        discretisation: for a path of likelihood powers, the error due to the finite number of powers.
+        discretisation: for an integral over likelihood powers, an estimate of the error due to the finite number of
+            powers; otherwise None.
         gap: for a lower bound, the KL divergence by which the bound is too low; None if the draws cannot estimate it.
     """
 
@@ -39,7 +40,10 @@ class Evidence:
 
 
 def log_mean_exp(values: Float[np.ndarray, " draw"]) -> tuple[float, float]:
-    """Return the log of the mean of exp(v) over all values v, and its standard error by the delta method."""
+    """Return the log of the mean of exp(v) over all values v, and its standard error by the delta method.
+
+    The standard error is NaN if the log is not finite or if there is only one value.
+    """
     value = float(np.asarray(special.logsumexp(values))) - math.log(values.size)
     if not math.isfinite(value) or values.size < 2:
         return value, math.nan

@@ -28,10 +28,13 @@ from bnnzoo.recipe import as_dict, recipe_from
 BOUND = "evidence lower bound"
 """Name of the method that computes a lower bound of log p(D)."""
 _COARSE = 1.0
-"""Largest discretisation error, in nats, of an integral over the powers; above it, stepping stones may be used."""
+"""Limit for the discretisation error, in nats, of an integral over the powers.
+
+If the error exceeds this limit and five standard errors, stepping stones are used instead.
+"""
 _MOST_ERROR = 0.1
 """Largest standard error, in nats, at which the correction of a Laplace approximation is trusted."""
-_TARGET = ("model", "likelihood", "prior", "standardise", "stochastic")
+_TARGET = ("model", "likelihood", "prior", "prior_from", "standardise", "units", "exposure", "stochastic")
 """Fields of a recipe that define the target distribution, together with the data and the likelihood power."""
 
 
@@ -76,7 +79,8 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
 
     Raises:
         UsageError: if the runs have different data or target distributions, if a run is approximate or of an unknown
-            model, or if the powers are not 0, 1 and at least one number in between.
+            model, if only some parameters are sampled, if a file has no training rows, or if the powers are not 0, 1
+            and at least one number in between, each once.
     """
     records = [predictor.record for predictor in predictors]
     powers = [float(record.attributes["likelihood_power"]) for record in records]
@@ -183,7 +187,7 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
     """Return the integral of the Gaussian approximation at the best mode, corrected by the weights of its draws.
 
     A draw theta of the Gaussian q has the weight p(D, theta) / q(theta), and the mean weight is p(D). If the weights
-    are unknown or unreliable, the integral is not corrected and not trusted.
+    are unknown or unreliable, or if the run has not converged to a mode, the integral is not corrected and not trusted.
     """
     record = predictor.record
     best_chain = int(np.argmax(log_evidence))
@@ -245,7 +249,11 @@ def log_likelihoods(
         draw_numbers: indices of the kept draws.
         linearised: whether to use the linearised network if the run predicts with it; if false, the original network is
             used.
+
+    Raises:
+        UsageError: if the file has no training rows.
     """
+    predictor.record.require_training_rows(f"{predictor.record.name}: evidence")
     rows = predictor.record.training_rows()
     return predictor.log_likelihoods(*rows, draw_numbers, linearised=linearised).sum(2, dtype=np.float64)
 
@@ -253,7 +261,7 @@ def log_likelihoods(
 def log_priors(predictor: Predictor, draw_numbers: Int[np.ndarray, " kept"]) -> Float[np.ndarray, "chain kept"]:
     """Return the log prior density of each kept draw.
 
-    It is a density on the scale on which parameters are sampled; for positive scale parameters this is the logarithm.
+    The density refers to the scale on which parameters are sampled. For a positive parameter, this is the log scale.
     """
     posterior = predictor.posterior
     assert isinstance(posterior, NetworkPosterior)  # a model with a name has no other posterior
@@ -281,10 +289,11 @@ def _units(record: Record) -> float:
 
 
 def _check_same(first: Record, other: Record) -> None:
+    """Raise `UsageError` unless two runs have the same training rows and target distribution, of all parameters."""
     if first.attributes["data_sha256"] != other.attributes["data_sha256"]:
         raise UsageError(
-            f"{other.name}: evidence: has other training rows than {first.name}; the runs of a path must have the same "
-            "rows"
+            f"{other.name}: evidence: its training rows differ from those of {first.name}; the runs of a path must "
+            "have the same rows"
         )
     # The recipes are compared as dictionaries, because their components also store line numbers of the recipe file.
     first_recipe, other_recipe = (as_dict(recipe_from(record.attributes["recipe"])) for record in (first, other))

@@ -20,8 +20,8 @@ def integrate_powers(powers: Float[np.ndarray, " run"], values: Sequence[Float[n
     of log L for the run with the power b. Then d log Z(b) / db = E(b), and log p(D) is the integral of E(b) from 0 to
     1. The trapezoid between neighbouring powers b and c is corrected by -(c - b)^2 / 12 (V(c) - V(b)), because V is the
     derivative of E (Friel, Hurn and Wyse 2014). The standard error comes from the effective sample sizes of the runs.
-    `discretisation` is the absolute difference from the result without every second run. It is usually larger than the
-    error due to the finite number of powers.
+    `discretisation` is the absolute difference from the result without every second run. This difference is usually
+    larger than the error due to the finite number of powers.
 
     Args:
         powers: ascending powers.

@@ -47,8 +47,9 @@ class Combination(NamedTuple):
 def worst_combination(values: Float[np.ndarray, "chain draw value"]) -> Combination | None:
     """Select a combination on one half of each chain, and compute its R-hat on the other half.
 
-    This is done twice, with exchanged halves, and the worse result is returned. The result is None with too few draws,
-    with non-finite values, or with fewer than two quantities that vary in both halves of every chain.
+    Both steps are repeated with exchanged halves, and the worse result is returned. The result is None with fewer than
+    80 draws per chain, with non-finite values, or with fewer than two quantities that vary in both halves of every
+    chain.
     """
     chains, draws, _ = values.shape
     if draws < FEWEST_DRAWS or not np.isfinite(values).all():

@@ -137,7 +137,8 @@ def hull(
 
     The search begins with a grid of candidates from `low` - w to `high` + w, where w = `high` - `low`. A part of the
     set that lies between two neighbouring candidates of this grid is missed. If no candidate of this grid is in the
-    set, the interval is the range of the grid. Both ends are rounded outwards, by at most 0.1 % of w.
+    set, the interval is the range of the grid. Both ends are rounded outwards, by at most 0.1 % of w. An end is
+    infinite if even the farthest candidates are in the set.
 
     Args:
         contains: function that returns whether candidates are in the sets.
@@ -146,7 +147,7 @@ def hull(
         discrete: whether targets are whole numbers; the ends of the interval are then members of the set.
     """
     unit = np.maximum(high - low, 2.0 if discrete else np.finfo(np.float32).tiny)
-    grid = _rounded(np.linspace(low - unit, high + unit, _GRID), discrete)
+    grid = _round_if_discrete(np.linspace(low - unit, high + unit, _GRID), discrete)
     inside = contains(grid)
     lower, upper = (
         _end(contains, grid[::side], inside[::side], side, unit=unit, discrete=discrete) for side in (-1, 1)
@@ -171,7 +172,7 @@ def _end(
         if not is_active.any():
             break
         points = np.linspace(inner, np.where(is_open, inner + side * step, outer), _POINTS + 1)[1:]
-        points = _rounded(points, discrete)
+        points = _round_if_discrete(points, discrete)
         new_inner, new_outer, new_open = _outermost(points, contains(points), inner)
         inner, outer = np.where(is_active, new_inner, inner), np.where(is_active, new_outer, outer)
         is_open, step = is_open & new_open, 2 * step
@@ -194,5 +195,7 @@ def _outermost(
     return inner, points[np.minimum(last + 1, count - 1), columns], inside[-1]
 
 
-def _rounded(points: Float[np.ndarray, "candidate row"], discrete: bool) -> Float[np.ndarray, "candidate row"]:
+def _round_if_discrete(
+    points: Float[np.ndarray, "candidate row"], discrete: bool
+) -> Float[np.ndarray, "candidate row"]:
     return np.round(points) if discrete else points

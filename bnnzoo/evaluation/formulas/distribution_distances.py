@@ -18,7 +18,7 @@ def total_variation(
 
     It is half of the sum of |P(bin) - Q(bin)| (Levin and Peres 2017, Markov Chains and Mixing Times, proposition 4.2).
     The bins lie between neighbouring points and outside of them, so the value is at most the distance of the
-    distributions. For whole numbers, with all of them as points, both are equal.
+    distributions. If the variables are whole numbers, and all whole numbers are points, the value equals the distance.
 
     Args:
         first: the distribution function of P at increasing points.

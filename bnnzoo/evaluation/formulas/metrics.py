@@ -121,14 +121,14 @@ def mae(y: Table, centre: Table) -> Estimate:
 def coverage(pit: Table, level: float) -> Estimate:
     """Return the fraction of targets inside their central interval, from their probability integral transforms.
 
-    The transforms of counts are randomised. Without this, an interval of counts that includes both ends would contain
-    more than its nominal probability even for a correct prediction.
+    The transforms of counts are randomised. Otherwise, an interval of counts that includes both ends would contain more
+    than its nominal probability even for a correct prediction.
     """
     return mean(np.mean(np.abs(2 * pit - 1) <= level, 1))._replace(is_fraction=True)
 
 
 def pit_distance(pit: Table) -> float:
-    """Return the Kolmogorov-Smirnov distance of the transforms from a uniform distribution, for the worst target."""
+    """Return the largest Kolmogorov-Smirnov distance of a target's probability integral transforms from uniform."""
     return max(float(stats.kstest(pit[:, i], "uniform").statistic) for i in range(pit.shape[1]))
 
 
@@ -172,15 +172,15 @@ def auroc(scores: Rows, positive: Bool[np.ndarray, " row"]) -> Estimate:
     if there are no positive or no negative rows.
     """
     scores = np.asarray(scores, np.float64)
-    count, negative = int(positive.sum()), int((~positive).sum())
-    if not count or not negative:
+    num_positive, num_negative = int(positive.sum()), int((~positive).sum())
+    if not num_positive or not num_negative:
         return Estimate(math.nan, np.full(len(scores), np.nan))
     placement = np.empty(len(scores))
     ranks = stats.rankdata(scores)
-    placement[positive] = (ranks[positive] - stats.rankdata(scores[positive])) / negative
-    placement[~positive] = 1 - (ranks[~positive] - stats.rankdata(scores[~positive])) / count
+    placement[positive] = (ranks[positive] - stats.rankdata(scores[positive])) / num_negative
+    placement[~positive] = 1 - (ranks[~positive] - stats.rankdata(scores[~positive])) / num_positive
     value = float(np.mean(placement[positive]))
-    class_fraction = np.where(positive, count, negative) / len(scores)
+    class_fraction = np.where(positive, num_positive, num_negative) / len(scores)
     return Estimate(value, (placement - value) / class_fraction)
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 # ArviZ is imported inside the functions: its import takes half a second, and predictions do not need it.
 
 FEWEST = 4
-"""Smallest number of draws per chain for which diagnostics are computed."""
+"""Smallest number of draws per chain for which diagnostics are computed; the R-hat of one chain needs twice as many."""
 
 
 def rhats(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, " value"]:
@@ -36,7 +36,7 @@ def rhats(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, " 
 def worst_rhat(values: Float[np.ndarray, "chain draw value"]) -> float:
     """Return the largest R-hat of the values that vary.
 
-    The result is infinite if no value varies, if a varying value is not finite, or if there are fewer than four draws.
+    The result is infinite if no value varies, if a varying value is not finite, or if there are too few draws.
     """
     moving = _varying_values(values)
     return np.inf if moving is None else float(np.max(rhats(moving)))
@@ -64,7 +64,7 @@ def extremes(values: Float[np.ndarray, "chain draw value"]) -> Extremes:
 
     See Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, Bayesian Analysis 16(2). Constant values, such as a
     probability that rounds to one, are left out. If all values are constant, if a varying value is not finite, or with
-    fewer than four draws, R-hat and the errors are infinite and the effective sample sizes 0.
+    fewer than four draws per chain, R-hat and the errors are infinite and the effective sample sizes 0.
     """
     if (varying := _varying_values(values)) is None:
         no_estimates = {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}

@@ -14,7 +14,7 @@ EQUAL_WEIGHTS_RANGE = 1e-3
 def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
     """Return Pareto k, the shape of a generalised Pareto distribution that is fitted to the largest weights.
 
-    It is 0 if all weights are almost equal, and infinite if no fit is possible.
+    It is 0 if all weights are almost equal, and infinite with fewer than 25 weights or if no fit is possible.
 
     Vehtari, Simpson, Gelman, Yao and Gabry 2024, J. Mach. Learn. Res. 25(72).
     """

@@ -54,13 +54,13 @@ def refuse_without_interval(level: float | None, calibration: Any) -> None:
 
 
 def refuse_for_new_rows(interval: str | None) -> None:
-    """Raise an error if intervals are requested together with new rows of a density.
+    """Raise an error if intervals are requested for rows that are drawn from a density.
 
     Raises:
         UsageError: if an interval was requested.
     """
     if interval is not None:
-        raise UsageError("interval: is not supported for new rows of a density; remove [[interval]] or [[draws]]")
+        raise UsageError("interval: is not supported for rows drawn from a density; remove [[interval]] or [[draws]]")
 
 
 def calibration_rows(
@@ -74,7 +74,8 @@ def calibration_rows(
         scored: inputs of the rows whose coverage will be measured; the calibration rows must be different rows.
 
     Raises:
-        UsageError: if targets are censored, or if most calibration rows are training rows or scored rows.
+        UsageError: if the rows do not fit the run, if the run has no test rows for "test", if targets are censored, or
+            if most calibration rows are training rows or scored rows.
     """
     if calibration is None:
         return None
@@ -114,6 +115,8 @@ def _checked_level(
     predictor: Predictor, interval: str, level: float | None, calibration: Any, density_remedy: str
 ) -> float:
     """Check the arguments of `table` and `estimates`, and return the level (0.9 if it is None).
+
+    The error message for a density run ends with `density_remedy`.
 
     Raises:
         UsageError: for a density run, an unknown kind of interval, an invalid level, or calibration rows for Bayesian
@@ -156,7 +159,8 @@ def intervals(
 
     Raises:
         UsageError: for a density run, or an invalid kind or level. For conformal intervals also if calibration rows are
-            needed but not given, or if there are too few rows for the level.
+            needed but not given, if there are too few rows for the level, or if the importance weights of the draws are
+            unreliable.
     """
     check_interval(interval)
     check_level(level)
@@ -247,6 +251,8 @@ def estimates(
     - `width_<kind>_standardised`: mean width for several targets, in units of the targets' standard deviations.
     - `size_<kind>`: mean number of classes in the sets of a classification.
 
+    Rows with censored targets are left out.
+
     Raises:
         UsageError: for the reasons of `table`, or if most calibration rows are also scored.
     """
@@ -258,12 +264,12 @@ def estimates(
     kinds: tuple[Interval, ...] = ("bayesian",) if interval == "bayesian" else ("bayesian", "conformal")
     has_several_targets = len(predictor.signature.target_names) > 1
     for kind in kinds:
-        how: dict[str, Any] = {"calibration": rows, "observer": observer}
+        options: dict[str, Any] = {"calibration": rows, "observer": observer}
         if predictor.classifies:
-            members = sets(predictor, x, kind, level, **how)
+            members = sets(predictor, x, kind, level, **options)
             inside, name, sizes = members[np.arange(len(y)), y][:, None], "size", members.sum(1, dtype=np.float64)
         else:
-            lower, upper = intervals(predictor, x, kind, level, **how)
+            lower, upper = intervals(predictor, x, kind, level, **options)
             inside, name = (lower <= y) & (y <= upper), "width"
             sizes = ((upper - lower) / (noise_scale.target_sd(predictor) if has_several_targets else 1.0)).mean(1)
         results[f"coverage_{kind}"] = metrics.mean(inside.mean(1))._replace(is_fraction=True)

@@ -28,7 +28,8 @@ def intervals(
 ) -> tuple[Float[np.ndarray, "row target"], Float[np.ndarray, "row target"]]:
     """Return the lower and the upper ends of each target's interval, in original units.
 
-    The level holds for each target separately. If the targets are whole numbers, the ends are whole numbers too.
+    The level holds for each target separately. If the targets are whole numbers, the ends are whole numbers too. If the
+    lower end would exceed the upper end, both ends are their midpoint, which need not be a whole number.
 
     Raises:
         UsageError: if there are too few calibration rows for the level.
@@ -36,9 +37,9 @@ def intervals(
     rank = _rank(len(calibration[1]), level)
     low, high, sd = _bayesian(predictor, calibration[0], level)
     y = np.asarray(calibration[1], np.float64)
-    scores = np.sort(np.maximum(low - y, y - high) / sd, 0)[rank - 1]
+    threshold = np.sort(np.maximum(low - y, y - high) / sd, 0)[rank - 1]
     low, high, sd = _bayesian(predictor, x, level)
-    lower, upper = low - scores * sd, high + scores * sd
+    lower, upper = low - threshold * sd, high + threshold * sd
     if mixture.is_discrete(predictor, x):
         lower, upper = np.ceil(lower - 1e-6), np.floor(upper + 1e-6)
         lower = np.where(low >= 0, np.maximum(lower, 0.0), lower)
@@ -59,9 +60,9 @@ def sets(
         UsageError: if there are too few calibration rows for the level.
     """
     rank = _rank(len(calibration[1]), level)
-    scores = predictor.moments(calibration[0]).mean[np.arange(len(calibration[1])), calibration[1]]
+    label_probabilities = predictor.moments(calibration[0]).mean[np.arange(len(calibration[1])), calibration[1]]
     probabilities = predictor.moments(x).mean
-    members = probabilities >= np.sort(scores)[::-1][rank - 1]
+    members = probabilities >= np.sort(label_probabilities)[::-1][rank - 1]
     members[np.arange(len(x)), probabilities.argmax(1)] = True
     return members
 

@@ -20,8 +20,8 @@ def by_stacking(predictor: Predictor) -> Stacking | None:
     predicts badly, and these rows distinguish the chains.
 
     Returns:
-        The weights; None for a single chain, for draws that have weights or are approximate, and with fewer than 20
-        usable training rows in the file.
+        The weights; None for a single chain, for weighted or approximate draws, for an unknown model, with fewer than
+        ten draws per chain, and with fewer than 20 usable training rows in the file.
     """
     record = predictor.record
     chains, _ = record.shape

@@ -78,7 +78,7 @@ def good_pareto_k(num_draws: int) -> float:
 def estimates(predictor: Predictor) -> dict[str, Estimate]:
     """Return leave-one-out metrics of at most 2000 training rows.
 
-    The result is empty if the draws are from an approximation, if there are too few draws, or if the file has no
+    The result is empty if the draws are from an approximation, if there are fewer than ten draws, or if the file has no
     training rows.
     """
     record = predictor.record
@@ -110,7 +110,7 @@ def caveat(record: Record) -> str:
     is_partial = record.names_a_model and recipe_from(attributes["recipe"]).stochastic != "all"
     if is_partial and not _samples_all_directions(attributes):
         reasons.append("the fixed parameters were trained on all rows, including the row that is left out")
-    return f"loo_: {'; '.join(reasons)}" if reasons else ""
+    return f"loo_nll: {'; '.join(reasons)}" if reasons else ""
 
 
 def _samples_all_directions(attributes: Mapping[str, Any]) -> bool:
@@ -150,7 +150,7 @@ def smooth_weights(
 def _relative_ess(values: Float[np.ndarray, "chain draw row"], max_rows: int = 50) -> float:
     """Return the effective sample size per draw of the likelihood, averaged over some rows.
 
-    The smoothing computes the length of the tail from this number.
+    The smoothing computes the length of the tail from this number. The result is 1 if no estimate is possible.
     """
     rows = np.linspace(0, values.shape[2] - 1, min(max_rows, values.shape[2])).round().astype(int)
     selected = values[:, :, rows]

@@ -204,17 +204,17 @@ def _bracket(
         direction: -1 for a point below the root, 1 for a point above the root.
     """
 
-    def missing(state: tuple[Array, Array, Array]) -> Bool[Array, "..."]:
+    def is_before_root(state: tuple[Array, Array, Array]) -> Bool[Array, "..."]:
         _, value, _ = state
         return value >= 0 if direction < 0 else value < 0
 
     def widen(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         distance, _, count = state
-        wider = jnp.where(missing(state), 2 * distance, distance)
+        wider = jnp.where(is_before_root(state), 2 * distance, distance)
         return wider, excess(point_at(wider, direction)), count + 1
 
     distance, value, _ = jax.lax.while_loop(
-        lambda state: jnp.any(missing(state)) & (state[2] < _MAX_STEPS),
+        lambda state: jnp.any(is_before_root(state)) & (state[2] < _MAX_STEPS),
         widen,
         (start, excess(point_at(start, direction)), jnp.zeros((), int)),
     )
@@ -250,8 +250,8 @@ def map_rows(
 
     Args:
         predictor: the predictor of a run.
-        x: inputs as `Predictor.rows_of` returns them.
-        values_per_row: numbers per draw and row that `compute` computes at a time.
+        x: inputs as `new_rows.inputs_of` returns them.
+        values_per_row: number of values that `compute` computes at a time for each draw and row.
         compute: function of the indices of the rows in a block, the number of real rows, and their mixture. It returns
             an array [value, row, ...]. All blocks have the same length: the last block is filled up with copies of the
             last row, which are not real rows.
@@ -284,7 +284,7 @@ def _mixtures(
                 _likelihoods_and_outputs(predictor.posterior, jnp.asarray(thetas[piece]), jnp.asarray(inputs[rows]))
                 for piece in draw_slices(thetas, count)
             ]
-        yield rows, real, _joined(pieces, log_weights, precision)
+        yield rows, real, _join_pieces(pieces, log_weights, precision)
 
 
 def is_discrete(predictor: Predictor, x: Shaped[np.ndarray, "row ..."]) -> bool:
@@ -305,7 +305,9 @@ def _num_outputs(predictor: Predictor, inputs: Shaped[np.ndarray, "row ..."]) ->
     return int(np.prod(outputs.shape[1:]))
 
 
-def _joined(pieces: list[tuple[Any, Any, Any]], log_weights: Float[np.ndarray, " draw"], precision: str) -> DrawMixture:
+def _join_pieces(
+    pieces: list[tuple[Any, Any, Any]], log_weights: Float[np.ndarray, " draw"], precision: str
+) -> DrawMixture:
     """Join the results for pieces of draws; real numbers are converted to the given precision."""
 
     def join(*leaves: Any) -> np.ndarray:

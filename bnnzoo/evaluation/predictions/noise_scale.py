@@ -38,7 +38,7 @@ def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row targ
     - `noise_of`: name of the target.
     - `noise_step`: rounding step of the target; 0 if it is not rounded.
     - `noise_largest`: largest draw of the noise scale of any target, in standard deviations of the target. It is
-      returned if one noise scale is learned for all rows and there are enough training rows.
+      returned only if one noise scale is learned for all rows, and with at least 20 training rows.
 
     Args:
         predictor: the run.
@@ -69,8 +69,8 @@ def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row targ
 def target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
     """Return the standard deviations of the training targets.
 
-    They are the scales of the scaler. If the scaler does not scale several targets, they are computed from the training
-    rows.
+    They are the scales of the scaler, which are 1 for targets that are not standardised. Only if several targets are
+    not standardised, they are computed from the training rows.
     """
     sd = predictor.scaler.y_sd.astype(np.float64)
     if len(sd) == 1 or predictor.classifies or np.any(sd != 1) or not predictor.record.has_training_rows:

@@ -102,7 +102,11 @@ def log_intervals(
     low: Float[Array | np.ndarray, "row target"],
     high: Float[Array | np.ndarray, "row target"],
 ) -> Float[Array, " row"]:
-    """Return log sum_s w_s P(low < y < high | x, theta_s) of each row, with the weight w_s of draw s."""
+    """Return log sum_s w_s P(low < y < high | x, theta_s) of each row, with the weight w_s of draw s.
+
+    Raises:
+        UsageError: if the probabilities of intervals are not implemented for the distribution of the targets.
+    """
 
     def add(total: Float[Array, " row"], draw: tuple[Array, Array]) -> tuple[Float[Array, " row"], None]:
         likelihood, outputs = posterior.predictive(draw[0], jnp.asarray(x))

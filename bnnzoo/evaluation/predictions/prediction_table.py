@@ -18,7 +18,7 @@ from bnnzoo.evaluation.predictions.predictor import Predictor
 def table(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0) -> pd.DataFrame:
     """Return a summary of the predictive distribution in original units, with one row per input; see `Run.predict`.
 
-    A warning is issued if a predictive mean is not finite.
+    For a density run, the only column is `log_density`. A warning is issued if a predictive mean is not finite.
     """
     if predictor.is_density:
         return pd.DataFrame({"log_density": log_density(predictor, x)})

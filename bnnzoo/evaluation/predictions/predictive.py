@@ -29,6 +29,8 @@ _BATCHES = 20
 class Moments(NamedTuple):
     """Moments of the predictive distribution of each row, in the units of the network.
 
+    If the draws have weights, all means and variances over draws are weighted.
+
     Regression:
 
     - `mean` [row, target]: mean of the target.
@@ -83,7 +85,7 @@ class Sums(NamedTuple):
 
 
 def batches(num_chains: int, num_draws: int) -> list[slice]:
-    """Split the draws of all chains into about twenty batches of consecutive draws; a batch is part of one chain."""
+    """Split the draws into about twenty batches of consecutive draws of one chain, at least one batch per chain."""
     pieces = min(num_draws, max(1, round(_BATCHES / num_chains)))
     edges = np.linspace(0, num_draws, pieces + 1).round().astype(int)
     return [
@@ -180,7 +182,7 @@ def centre_of_draw(
 def _centre_of(
     posterior: Predicting, draw: Float[Array, " dim"], x: Shaped[Array, "row ..."]
 ) -> Float[Array, "row value"]:
-    """Return the number that is subtracted from the means: the mean of one draw, or 0 for classes.
+    """Return the values that are subtracted from the means of each row: the means of one draw, or 0 for classes.
 
     Without the subtraction, float32 would lose the variance between draws.
     """

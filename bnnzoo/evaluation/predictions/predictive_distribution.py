@@ -7,6 +7,7 @@ of NumPyro.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -33,8 +34,8 @@ class PredictiveDistribution:
     Arrays have the shape [row], or [row, target] for several targets. An argument `y` is broadcast against this shape
     and may have further axes in front. For example, `grid[:, None]` evaluates a grid of points at every row.
 
-    Class labels have `probabilities`, `mode`, `mutual_information`, `log_prob`, `sample` and `entropy`. Numbers have
-    all members except `probabilities`, `mode` and `mutual_information`. Any other member raises a UsageError.
+    For class labels, `mean`, `sd`, `aleatoric_sd`, `epistemic_sd`, `cdf`, `quantile` and `interval` raise a UsageError.
+    For numbers, `probabilities`, `mode` and `mutual_information` raise a UsageError. The others exist for both.
     """
 
     def __init__(self, predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0, classes: Any = None):
@@ -42,8 +43,9 @@ class PredictiveDistribution:
 
         Args:
             predictor: the predictor of a run.
-            x: inputs as `Predictor.rows_of` returns them.
-            seed: seed of the samples, from which the entropy of numbers is also computed.
+            x: inputs as `new_rows.inputs_of` returns them.
+            seed: seed of the samples. They also give the entropy of numbers, and quantiles if NumPyro has no
+                distribution function.
             classes: labels of the classes, in the order of `probabilities`; by default the class names of the run.
 
         Raises:
@@ -149,8 +151,11 @@ class PredictiveDistribution:
         """
         predictor = self._predictor
         if predictor.classifies:
-            labels = np.asarray(y, self._classes.dtype if self._classes.dtype.kind in "biuf" else None)
-            labels = np.broadcast_to(labels, np.broadcast_shapes(labels.shape, (len(self),)))
+            labels = np.asarray(y)
+            if self._classes.dtype.kind in "biuf":
+                with contextlib.suppress(ValueError):  # text that is no number is an unknown class
+                    labels = labels.astype(self._classes.dtype)
+            labels = _broadcast(labels, (len(self),))
             index = np.array([self._index_of(label) for label in labels.ravel()], int).reshape(labels.shape)
             with np.errstate(divide="ignore"):
                 return np.log(self.probabilities[np.arange(len(self)), index])
@@ -274,20 +279,15 @@ class PredictiveDistribution:
         """Return values in the units of the network, and the shape of the axes in front of the rows.
 
         Raises:
-            UsageError: if the values cannot be broadcast against the rows.
+            UsageError: if the values are not numbers, or cannot be broadcast against the rows.
         """
-        values = np.asarray(y, np.float64)
+        try:
+            values = np.asarray(y, np.float64)
+        except (TypeError, ValueError):
+            raise UsageError("y: must contain numbers only, in arrays of one shape") from None
         targets = len(self.target_names)
         shape = (len(self), targets) if targets > 1 else (len(self),)
-        try:
-            values = np.broadcast_to(values, np.broadcast_shapes(values.shape, shape))
-        except ValueError:
-            values = np.empty(0)
-        if values.shape[-len(shape) :] != shape:
-            raise UsageError(
-                f"y has shape {list(np.shape(y))}, which cannot be broadcast against {list(shape)}; "
-                "put further axes, such as the axis of a grid, in front"
-            )
+        values = _broadcast(values, shape)
         lead = values.shape[: values.ndim - len(shape)]
         scaled = (values.reshape(-1, len(self), targets) - self._predictor.scaler.y_mean) / self._target_units
         return scaled, lead
@@ -306,6 +306,24 @@ class PredictiveDistribution:
             return np.concatenate([np.asarray(compute(draws, values[i : i + points, rows])) for i in starts])
 
         return np.asarray(mixture.map_rows(self._predictor, self._x, points * targets, of_block), np.float64)
+
+
+def _broadcast(values: Shaped[np.ndarray, "..."], shape: tuple[int, ...]) -> Shaped[np.ndarray, "..."]:
+    """Return the values, broadcast to arrays whose last axes are `shape`.
+
+    Raises:
+        UsageError: if they cannot be broadcast.
+    """
+    try:
+        broadcast = np.broadcast_to(values, np.broadcast_shapes(values.shape, shape))
+    except ValueError:
+        broadcast = np.empty(0)
+    if broadcast.shape[-len(shape) :] != shape:
+        raise UsageError(
+            f"y has shape {list(values.shape)}, which cannot be broadcast against {list(shape)}; "
+            "put further axes, such as the axis of a grid, in front"
+        )
+    return broadcast
 
 
 def check_level(level: float) -> None:

@@ -88,7 +88,7 @@ class Predictor:
         ):
             message = (
                 f"{self.record.name}: was made with plugins that differ from the installed plugins: "
-                f"{'; '.join(changed)}"
+                f"{'; '.join(changed)}; use the environment of the run to reproduce its predictions"
             )
             warnings.warn(message, BnnzooWarning, stacklevel=2)
         return restored
@@ -122,7 +122,7 @@ class Predictor:
 
     @property
     def has_counts(self) -> bool:
-        """Whether the run predicts counts by a likelihood with rates, and no target can be censored.
+        """Whether the run predicts counts with a likelihood that has rates, and no target can be censored.
 
         The value is false with censoring, because tests of dispersion would be wrong: whether a count is known then
         depends on the count itself.

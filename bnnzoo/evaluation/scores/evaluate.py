@@ -44,6 +44,9 @@ def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np
     If some targets are censored, `nll` uses the density of the known values and the probability of the censored
     intervals. All other metrics, except `nll_standardised`, use only the rows without censored targets. The metric
     `censored` is the fraction of the rows that have a censored target.
+
+    Raises:
+        UsageError: if every row has a censored target.
     """
     if y.ndim == 3:
         return _of_censored(predictor, x, y)
@@ -94,7 +97,8 @@ def _rounded_likelihood(
     """Return `nll_rounded`, minus the mean log probability of the rounding interval, if all targets are rounded.
 
     The rounding interval of a target contains all numbers that are rounded to this target. For counts, `nll_rounded`
-    equals `nll`, because their distribution is discrete. If a target is not rounded, the result is empty.
+    equals `nll`, because their distribution is discrete. The result is empty for a density, if a target is not rounded,
+    or if the distribution of the targets has no interval probabilities.
     """
     steps = predictor.rounding_steps
     if predictor.is_density or not steps.all():

@@ -79,6 +79,10 @@ def of_run(
             has.
         inside: familiar inputs, in original units.
         unseen: treatment of categories that the training rows do not contain; an argument of `load_inputs`.
+
+    Raises:
+        UsageError: if the inputs do not fit the run, or if training rows are needed and the file has none. They are
+            needed for "noise", and for the best draw if the log density was not recorded.
     """
     if isinstance(spec, str) and spec == "noise":
         predictor.record.require_training_rows("[[ood=noise]]")
@@ -148,7 +152,13 @@ def noise(x: Shaped[np.ndarray, "row ..."], rows: int, *, seed: int = 0) -> Shap
 
 
 def best_draw(predictor: Predictor) -> int:
-    """Return the index of the draw with the highest log posterior density, or log-likelihood if it was not recorded."""
+    """Return the index of the draw with the highest log posterior density.
+
+    If the log density was not recorded, the log-likelihood of at most 2000 training rows is used.
+
+    Raises:
+        UsageError: if the log density was not recorded and the file has no training rows.
+    """
     if "lp" in predictor.record.statistics:
         return int(np.argmax(predictor.record.statistics["lp"]))
     predictor.record.require_training_rows("the best draw")

@@ -59,7 +59,7 @@ class ReferenceDistances(NamedTuple):
 
 
 class _Predictions(NamedTuple):
-    """Predictions of some draws at the inputs of the reference, in its units.
+    """Predictions of some draws at the inputs of the reference, in original units.
 
     Attributes:
         distribution: the distribution function at the points [point, row, target], or class probabilities [row, class].
@@ -82,7 +82,10 @@ def compare(run: Predictor, reference: Predictor) -> ReferenceDistances:
     """
     num_chains = reference.record.shape[0]
     if num_chains % 2:
-        raise UsageError(f"{reference.record.name}: a reference requires an even number of chains (got {num_chains})")
+        raise UsageError(
+            f"{reference.record.name}: a reference requires an even number of chains (got {num_chains}); sample it "
+            "again with another number of [[chains]]"
+        )
     run = run.thinned(-(-int(np.prod(run.record.shape)) // _MOST_DRAWS))
     x = reference.record.array(schema.CONSTANT_DATA, schema.KEPT_ROWS)
     points = None if reference.classifies else _points(run, reference, x)
@@ -93,7 +96,7 @@ def compare(run: Predictor, reference: Predictor) -> ReferenceDistances:
         if points is None:
             return _class_numbers(first, second)
         sd = PredictiveDistribution(reference, x).sd.reshape(second.mean.shape)
-        return _number_numbers(first, second, points, sd, not reference.has_continuous_targets)
+        return _regression_numbers(first, second, points, sd, not reference.has_continuous_targets)
 
     values, splits, floors = numbers(of_run, everything), [], []
     for first, second in formulas.halves(num_chains):
@@ -122,7 +125,7 @@ def _class_numbers(first: _Predictions, second: _Predictions) -> dict[str, float
     }
 
 
-def _number_numbers(
+def _regression_numbers(
     first: _Predictions,
     second: _Predictions,
     points: Float[np.ndarray, "point row target"],

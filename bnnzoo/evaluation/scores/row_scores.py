@@ -95,9 +95,10 @@ def regression(
 ) -> dict[str, Estimate]:
     """Return the metrics of a regression; `_standardised` marks metrics that are not in original units.
 
-    With one target, the `_standardised` metrics are in the units of the network. With several targets, a mean over
-    targets of different units has no meaning. RMSE and MAE are therefore given for each target in original units. Their
-    means over all targets, and the predictive sds, are in units of each target's sd.
+    The `_standardised` log densities and, with one target, the `_standardised` RMSE are in the units of the network.
+    With several targets, a mean over targets of different units has no meaning. RMSE and MAE are therefore given for
+    each target in original units. Their means over all targets, and the predictive sds, are in units of each target's
+    sd.
 
     Args:
         y: targets in original units.

@@ -99,7 +99,10 @@ def make_anchor(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, se
 
 
 def expanded(posterior: AbstractPosterior, *, second: bool) -> AbstractPosterior:
-    """Return the posterior with the anchor at its centre, which all chains share; unchanged if it has no centre."""
+    """Return the posterior with an anchor at its centre, which all chains share.
+
+    The posterior is returned unchanged if it has no centre, or if it is not a `NetworkPosterior`.
+    """
     centre = posterior.centre()
     if centre is None or not isinstance(posterior, NetworkPosterior):
         return posterior
@@ -132,7 +135,7 @@ def next_anchor(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array
 
 
 _LEAST_CURVATURE = 0.1
-"""Smallest eigenvalue of a corrected precision, relative to the diagonal."""
+"""Smallest eigenvalue of a corrected precision, after its diagonal is scaled to 1."""
 
 
 def known_precision(shape: Preconditioner, posterior: AbstractPosterior, anchor: Anchor) -> Preconditioner:
@@ -154,9 +157,10 @@ def known_precision(shape: Preconditioner, posterior: AbstractPosterior, anchor:
 def _make_definite(matrix: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
     """Return a positive definite matrix that is close to a symmetric matrix.
 
-    The matrix is scaled to have a diagonal of 1. Eigenvalues of the scaled matrix below `_LEAST_CURVATURE` are replaced
-    by it. The scaling is necessary: the curvature of a learned noise scale is twice the number of rows, while that of
-    the coordinates of a subspace is about 1. Without it, rounding errors would exceed the smaller curvatures.
+    The rows and columns are scaled such that diagonal elements above `_LEAST_CURVATURE` become 1. Eigenvalues of the
+    scaled matrix below `_LEAST_CURVATURE` are raised to this value. The scaling is necessary: the curvature of a
+    learned noise scale is twice the number of rows, while that of the coordinates of a subspace is about 1. Without the
+    scaling, rounding errors would exceed the smaller curvatures.
     """
     diagonal = jnp.diag(matrix)
     scale = jnp.sqrt(jnp.where(diagonal > _LEAST_CURVATURE, diagonal, 1.0))
@@ -191,8 +195,8 @@ def _hessian(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float
 
         return jax.lax.map(column, jnp.eye(theta.shape[0], dtype=theta.dtype), batch_size=_COLUMNS)
 
-    rows = posterior.sum_over_data(block, rows=_ROWS)
-    return (rows + rows.T) / 2
+    total = posterior.sum_over_data(block, rows=_ROWS)
+    return (total + total.T) / 2
 
 
 def drift_estimator(
@@ -205,7 +209,7 @@ def drift_estimator(
     Args:
         posterior: the target distribution.
         anchor: the anchor of the control variate; None if there is no control variate.
-        batch: the data of the estimate; None to use only the sum of the polynomials at the anchor.
+        batch: the data of the estimate; None to use only the sum of the polynomials, which requires an anchor.
         weights: weight of each datum in means over the batch; None if all weights are equal.
     """
     prior, power = jax.grad(posterior.log_prior), posterior.likelihood_power

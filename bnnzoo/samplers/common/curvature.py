@@ -65,14 +65,14 @@ class Kronecker(eqx.Module):
 def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Factor:
     """Return the Gaussian with the full precision matrix.
 
-    For `ggn` and `fisher` the precision is beta sum_i R_i' R_i plus the precision of the prior. R_i are the rows that
-    `_rows` returns for datum i, and beta is the likelihood power. In units of the prior the precision is T'T, where T
-    is the triangular factor of these rows and of the rows of I. The product T'T is never computed. For `hessian` the
-    precision is minus the Hessian of the log density, with its eigenvalues raised to at least a millionth of the
+    For `ggn` and `fisher` the precision is beta sum_i R_i' R_i plus the diagonal matrix of `_base`. R_i is the matrix
+    that `_rows` returns for datum i, and beta is the likelihood power. In units of the prior the precision is T'T,
+    where T is the triangular factor of the rows of all R_i and of I. The product T'T is never computed. For `hessian`
+    the precision is minus the Hessian of the log density, with its eigenvalues raised to at least a millionth of the
     largest eigenvalue.
     """
     if kind == "hessian":
-        precision = _columns(posterior, theta)
+        precision = _negative_hessian(posterior, theta)
         values, vectors = jnp.linalg.eigh((precision + precision.T) / 2)
         return Factor(triangle((vectors / jnp.sqrt(_floor_eigenvalues(values))).T).T)
     scale = jax.lax.rsqrt(_base(posterior, theta))
@@ -95,7 +95,7 @@ def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) 
 def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Factor:
     """Return the Gaussian whose precision is the diagonal of the precision matrix."""
     if kind == "hessian":
-        return Factor(jax.lax.rsqrt(_floor_eigenvalues(jnp.diag(_columns(posterior, theta)))))
+        return Factor(jax.lax.rsqrt(_floor_eigenvalues(jnp.diag(_negative_hessian(posterior, theta)))))
     total = _sum(posterior, theta, kind, lambda rows: jnp.sum(rows**2, 0))
     return Factor(jax.lax.rsqrt(posterior.likelihood_power * total + _base(posterior, theta)))
 
@@ -103,12 +103,12 @@ def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Ki
 def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Kronecker:
     """Return the Gaussian whose precision is a Kronecker product for each block, plus the precision of the prior.
 
-    A block is an array of parameters. Different blocks are independent. Let R_i be the rows that `_rows` returns for
+    A block is an array of parameters. Different blocks are independent. Let R_i be the matrix that `_rows` returns for
     datum i. The part of a row that belongs to the block is reshaped to a matrix G. Let A be the sum of G G' over all
     rows and data, and B the sum of G' G. The precision of the block is approximated by the Kronecker product of A and
-    B, divided by tr A. This is the first step of the power iteration to the nearest Kronecker product (Van Loan and
-    Pitsianis 1993), and it has the right trace. K-FAC uses other factors for dense layers (Ritter, Botev and Barber
-    2018). The mean of the prior's precision over the block is added to the eigenvalues.
+    B, multiplied by the likelihood power and divided by tr A. This is the first step of the power iteration to the
+    nearest Kronecker product (Van Loan and Pitsianis 1993), and it has the right trace. K-FAC uses other factors for
+    dense layers (Ritter, Botev and Barber 2018). The mean of `_base` over the block is added to the eigenvalues.
 
     A and B are stored as triangular factors. The eigenvalues of A are the squared singular values of its factor. If the
     data that are processed together have too few rows for a triangular factor, the matrix itself is stored. A small
@@ -159,7 +159,7 @@ def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: K
     return Kronecker(tuple(matrices))
 
 
-def _columns(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
+def _negative_hessian(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
     """Return minus the Hessian of the log density, including the prior."""
     slope = jax.grad(posterior.log_density)
     identity = jnp.eye(len(theta), dtype=theta.dtype)
@@ -207,8 +207,8 @@ def _base(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Ar
     """Return the diagonal of the prior's precision, plus the curvature of the likelihood's own parameters.
 
     These parameters, such as a noise scale, are not part of the network. A prior that is flat or has a kink has no
-    curvature. The precision is therefore at least the inverse of the prior's variance, so that draws are no wider than
-    the prior.
+    curvature. If the scales of the prior are fixed, its precision is therefore raised to at least the inverse of its
+    variance, so that draws are no wider than the prior.
     """
     base, inner = prior_precision(posterior, theta), posterior.layout.network.dim
     prior = posterior.fixed_prior()

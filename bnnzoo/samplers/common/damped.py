@@ -20,11 +20,11 @@ _FACTORS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
 _MOST_OWN = 0.5
 """Largest change of a parameter of the likelihood, such as the logarithm of the noise scale, in a step."""
 _RAISE = 64.0
-"""Factor of the damping after a step in which none of them increases the density."""
+"""Factor of the damping after a step in which no damping increases the density."""
 
 
 def first_damping(values: Float[Array, " direction"]) -> Float[Array, ""]:
-    """Return the damping of the first step, for the curvatures `values` in units of the prior."""
+    """Return the damping of the first step. `values` are the curvatures in units of the prior, largest first."""
     return _FIRST_DAMPING * values[0]
 
 
@@ -47,22 +47,23 @@ def step_up(
         sd: prior standard deviations of the network's parameters.
         own_sd: posterior standard deviations of the parameters of the likelihood.
         values: curvatures of the log posterior density along the directions, in units of the prior.
-        vectors: the directions. Across all of them, the curvature is that of the prior.
+        vectors: the directions. Orthogonal to all of them, the curvature is that of the prior.
         damping: number that is added to the curvatures.
 
     Returns:
-        The new position, the damping of the next step, and the increase of the log density; 0 if no step succeeded.
+        The new position, the damping of the next step, and the increase of the log density. If no damping increases the
+        density, the position is unchanged and the increase is 0.
     """
     size = len(sd)
     gradient = jax.grad(posterior.log_density)(theta)
     slope = sd * gradient[:size]
-    # Most of these parameters are logarithms. Their Newton step can be far too long, but not its sign.
+    # Most parameters of the likelihood are logarithms. Their Newton step can be far too long, but its sign is right.
     own_step = jnp.clip(own_sd**2 * gradient[size:], -_MOST_OWN, _MOST_OWN)
     along = vectors.T @ slope
     across = slope - vectors @ along
     log_likelihoods, log_prior = posterior.log_likelihoods(theta), posterior.log_prior(theta)
 
-    def moved(damping: Float[Array, ""]) -> Float[Array, " dim"]:
+    def position_with(damping: Float[Array, ""]) -> Float[Array, " dim"]:
         step = vectors @ (along / (values + damping)) + across / (1 + damping)
         return theta + jnp.concatenate([sd * step, own_step])
 
@@ -71,8 +72,8 @@ def step_up(
         return posterior.log_prior(new_theta) - log_prior + posterior.likelihood_power * change
 
     dampings = damping * jnp.asarray(_FACTORS, damping.dtype)
-    rises = jnp.nan_to_num(jax.lax.map(lambda each: rise(moved(each)), dampings), nan=-jnp.inf)
+    rises = jnp.nan_to_num(jax.lax.map(lambda value: rise(position_with(value)), dampings), nan=-jnp.inf)
     best = jnp.argmax(rises)
     has_risen = rises[best] > 0
-    new_theta = jnp.where(has_risen, moved(dampings[best]), theta)
+    new_theta = jnp.where(has_risen, position_with(dampings[best]), theta)
     return new_theta, jnp.where(has_risen, dampings[best], damping * _RAISE), jnp.maximum(rises[best], 0.0)

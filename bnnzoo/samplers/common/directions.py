@@ -30,8 +30,8 @@ MOST_DIRECTIONS = 1024
 _FEWEST_DIRECTIONS, _ITERATIONS = 128, 4
 _PROBES, _SOLVER_STEPS = 8, 40
 _WORK, _MOST_ROWS = 4e10, 2**17
-"""Limits of the number of rows times the squared number of parameters, and of the number of rows of a Gauss-Newton
-matrix. Above them, a random subset of rows is used."""
+"""Limits of rows x parameters^2 and of rows for a Gauss-Newton matrix. Above them, a random subset of the rows is used.
+It has at least 4 rows per parameter and at least `_ROWS` rows, even if this exceeds the limits."""
 _MOST_ELEMENTS = 2e8
 """Largest number of parameters times rows of a Gauss-Newton matrix for subspace iteration, which multiplies it with
 about ten thousand vectors for every damped step to the mode."""
@@ -72,11 +72,11 @@ class Spectrum(NamedTuple):
         return float(np.sum(1 - 1 / self.values[:num_directions])) / max(self.total, np.finfo(float).tiny)
 
     def factor(self, sd: Float[np.ndarray, " parameter"], damping: float, dtype: Any) -> climb.Factor:
-        """Return the factor of the Gaussian with these eigenvalues plus `damping` as its precision.
+        """Return the factor of the Gaussian whose precision has these eigenvalues, plus `damping`.
 
         Args:
             sd: prior standard deviations of the network's parameters.
-            damping: number that is added to the eigenvalues, also to those that are not in `values`.
+            damping: number that is added to all eigenvalues. Eigenvalues that are not in `values` count as 1.
             dtype: type of the numbers.
         """
         size, num_own = len(sd), len(self.own_sd)
@@ -134,11 +134,11 @@ def find_mode(
 
 
 class _Stage(NamedTuple):
-    """Damped steps of one cost."""
+    """Settings of a series of damped steps that use the same rows."""
 
     posterior: NetworkPosterior
     """The posterior given the rows from which slopes and increases of the log density are computed."""
-    rows: NetworkPosterior
+    curvature_posterior: NetworkPosterior
     """The posterior given the rows from which the curvature is computed."""
     small_rise: float
     """The stage ends after two steps with a smaller increase of the log density, in nats."""
@@ -173,7 +173,7 @@ def _approach(
     for stage in stages[is_near or subset is posterior :]:
         small_rises = 0
         for _ in range(_DAMPED_STEPS):
-            spectrum = _spectrum(stage.rows, np.asarray(position), smallest=smallest, key=key)
+            spectrum = _spectrum(stage.curvature_posterior, np.asarray(position), smallest=smallest, key=key)
             curvature_arrays = (spectrum.values, spectrum.vectors, spectrum.own_sd)
             values, vectors, own_sd = (jnp.asarray(array, position.dtype) for array in curvature_arrays)
             damping = damped.first_damping(values) if damping is None else damping
@@ -300,7 +300,7 @@ def _iterated(
 
 
 def _solve(operator, columns: Float[np.ndarray, "parameter column"]) -> Float[np.ndarray, "parameter column"]:
-    """Return X with operator(X) = columns, by conjugate gradients. The operator must be positive definite."""
+    """Solve operator(X) = columns approximately by conjugate gradients, for a positive definite operator."""
     solution, residual = np.zeros_like(columns), columns.copy()
     direction, square = residual.copy(), np.sum(residual**2, 0)
     start = square.copy()
@@ -342,7 +342,7 @@ def _product(
 
 
 def _random_rows(posterior: NetworkPosterior, count: int, *, key: PRNGKeyArray) -> NetworkPosterior:
-    """Return the posterior given a random subset of the rows. A larger likelihood power replaces the other rows."""
+    """Return the posterior given `count` random rows. Its likelihood power is multiplied by N / count."""
     if count >= posterior.num_data:
         return posterior
     power = np.float32(float(posterior.likelihood_power) * posterior.num_data / count)

@@ -17,8 +17,8 @@ STARTS = 4
 """Number of chains for which the curvature is computed. For a large network, each costs as much as hundreds of steps.
 """
 _BATCHES, _ITERATIONS = 4, 10
-"""Numbers of mini-batches and of power iterations. The remaining error is smaller than the safety factors with which
-step sizes are computed from the curvature."""
+"""Numbers of mini-batches and of power iterations in `greatest_curvature`. The remaining error is smaller than the
+safety factors with which step sizes are computed from the curvature."""
 
 
 class GradientNoise(NamedTuple):
@@ -152,7 +152,7 @@ def stable_power_of_ten(steepest: Float[np.ndarray, " start"]) -> float:
     """Return the largest power of ten whose product with each of the given curvatures is at most 1/2.
 
     A step size is unstable if its product with a curvature is 2 or more. Curvatures that are 0 or not finite are
-    ignored.
+    ignored. If none is left, the result is infinite.
     """
     with np.errstate(divide="ignore"):
         power = np.floor(np.log10(_STABLE / np.asarray(steepest, float)))

@@ -51,8 +51,9 @@ class Preconditioner(AbstractFactor):
     One matrix is computed at the end of each warm-up window. The matrix of window k has weight k, because a chain may
     be far from the posterior in early windows. The Fisher information is beta sum_i g_i g_i' over the data, plus the
     prior's curvature. g_i is the gradient of the log-likelihood of datum i, and beta is the likelihood power. The
-    Fisher information is positive definite everywhere. Its average over the posterior is the best linear preconditioner
-    of a Langevin proposal (Titsias 2023, arXiv 2305.14442).
+    Fisher information is positive definite everywhere. The inverse of its average over the posterior is the best linear
+    preconditioner of a Langevin proposal (Titsias 2023, arXiv 2305.14442). If the Hessian is known and the log
+    posterior is concave, the exact curvature replaces the Fisher information (`update_precision`).
     """
 
     factor: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
@@ -80,7 +81,8 @@ def update_precision(
 ) -> Preconditioner:
     """Return the preconditioner with a new precision: a weighted mean of the old one and of the curvature at `theta`.
 
-    The factor stays unchanged, because `pool_chains` updates it.
+    The factor stays unchanged, because `pool_chains` updates it. A curvature that is not finite is ignored. A
+    preconditioner that is a single number is returned unchanged.
 
     Args:
         preconditioner: the present preconditioner.
@@ -147,14 +149,15 @@ class AbstractPreconditionedSampler(AbstractSampler[S]):
 
 
 def pool_chains(states: S, *, final: bool, power: int) -> S:
-    """Return the states with a step size and a preconditioner that are the same for all chains.
+    """Return the states with a step size and a preconditioner factor F that are the same for all chains.
 
-    The step size is the median over the chains. The precision is the mean of the precisions of the chains. The
-    curvature in the region of one chain may be wrong elsewhere, and all chains together cover a larger region.
+    The step size is the median over the chains. F is computed from the mean of the chains' precisions: the curvature in
+    the region of one chain may be wrong elsewhere, and all chains together cover a larger region. If this F is not
+    finite, the old one is used.
 
-    The step size is in units of the preconditioner. If the preconditioner changes, the step size is rescaled. The
-    geometric mean of a step's length over all directions then stays the same. Otherwise a short warm-up could end
-    before the step size has adapted again. At the end of the last window the preconditioner stays unchanged.
+    The step size is in units of F. If F changes, the step size is rescaled. The geometric mean of a step's length over
+    all directions then stays the same. Otherwise a short warm-up could end before the step size has adapted again. At
+    the end of the last window F stays unchanged.
 
     Args:
         states: the states of all chains.

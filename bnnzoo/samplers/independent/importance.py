@@ -44,8 +44,7 @@ class Importance(AbstractSampler[ImportanceState]):
     exactness: ClassVar[Exactness] = "approximate"
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, DIVERGING, Statistic("log_weight"))
     guarded: ClassVar[bool] = True
-    """The weights of a run that fails have a heavy tail. The run tests the tail of the weights of all chains together.
-    """
+    """True, because the weights of a failed run have a heavy tail. The run tests the tail of all chains' weights."""
 
     proposal: Annotated[
         proposals.NamedProposal | proposals.Density,

@@ -79,7 +79,8 @@ def check(proposal: NamedProposal | Density, posterior: AbstractPosterior, sampl
         shape = eqx.filter_eval_shape(proposal.sample, jax.random.key(0)).shape
         if shape != (dim,):
             raise UsageError(
-                f"sampler {sampler}: a draw of the proposal must have the shape of theta, [{dim}] (got {list(shape)})"
+                f"sampler {sampler}: a draw of the proposal must have the shape of theta, [{dim}] (got {list(shape)}); "
+                "change its method sample"
             )
 
 

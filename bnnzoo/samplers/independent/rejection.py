@@ -124,19 +124,19 @@ class Rejection(AbstractSampler[RejectionState]):
         zero = jnp.zeros((), state.position.dtype)
 
         def is_searching(carry: Any) -> Bool[Array, ""]:
-            tried, accepted, *_ = carry
-            return ~accepted & (tried < self.max_proposals)
+            num_tries, accepted, *_ = carry
+            return ~accepted & (num_tries < self.max_proposals)
 
         def propose(carry: Any) -> Any:
-            tried, _, _, _, excess = carry
+            num_tries, _, _, _, excess = carry
             thetas, log_ratios, accepted = _proposals(
-                self, posterior, state, self.block, key=jax.random.fold_in(key, tried)
+                self, posterior, state, self.block, key=jax.random.fold_in(key, num_tries)
             )
             # Take the first accepted proposal. A choice that depends on the values of the proposals would be biased.
             first_accepted = jnp.argmax(accepted)
             new_tries = jnp.where(accepted[first_accepted], first_accepted + 1, self.block)
             return (
-                tried + new_tries.astype(tried.dtype),  # in double precision JAX's integers are 64-bit
+                num_tries + new_tries.astype(num_tries.dtype),  # in double precision JAX's integers are 64-bit
                 accepted[first_accepted],
                 thetas[first_accepted],
                 log_ratios[first_accepted],
@@ -199,7 +199,7 @@ class Rejection(AbstractSampler[RejectionState]):
             raise UsageError(
                 f"sampler rejection: a draw of the {'prior' if is_prior_proposal else 'proposal'} is accepted with "
                 f"probability {rate} (estimated from {proposals} draws), which is too small for "
-                f"{setting('sampler.max_proposals', self.max_proposals)}; use nuts, fewer data, "
+                f"{setting('sampler.max_proposals', self.max_proposals)}; use the sampler nuts, fewer data, "
                 + ("or a narrower prior" if is_prior_proposal else "or another [[sampler.proposal_scale]]")
             )
 

@@ -18,11 +18,13 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.affine import is_affine_along
-from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.likelihoods import Gaussian, half_normal_of_log
 from bnnzoo.samplers.common.triangle import factor_over_data, join_factors
 from bnnzoo.samplers.kernel import standard_normal
 from bnnzoo.samplers.mcmc.log_scale import draw_log_scale
 
+_SCALE = "likelihood_scale"
+"""Name of the block of the noise scales."""
 _ROWS = 1024
 """Number of rows whose derivatives are computed together."""
 
@@ -58,9 +60,10 @@ def conjugate(posterior: AbstractPosterior) -> Conjugate:
     if network.blocks and isinstance(_prior(posterior, jnp.zeros(posterior.layout.dim)), dist.Normal):
         layers = network.layer_index()
         layer = slice(int(np.argmax(layers == layers[-1])), network.dim)
-    for block in posterior.layout.blocks:
-        if block.name == "likelihood_scale":
-            scale = slice(block.start, block.stop)
+    parameter = posterior.own_parameters().get(_SCALE)
+    # With `prior_from`, the scale has the moments of an earlier run, and its conditional is unknown.
+    if parameter is not None and parameter.log_prior is half_normal_of_log:
+        scale = next(slice(block.start, block.stop) for block in posterior.layout.blocks if block.name == _SCALE)
     return Conjugate(layer, scale)
 
 

@@ -32,7 +32,7 @@ class Coordinates(eqx.Module):
 
     @classmethod
     def of(cls, posterior: AbstractPosterior, *, whiten_last_layer: bool) -> Coordinates:
-        """Return the coordinates that the posterior supports. For a network with one layer, they are whitened."""
+        """Return the supported coordinates. If both maps would change the same parameters, use only `last_layer`."""
         input_weights = InputWeightCoordinates.of(posterior)
         last_layer = LastLayerCoordinates.of(posterior) if whiten_last_layer else None
         if input_weights is not None and last_layer is not None and input_weights.start in np.ravel(last_layer.indices):
@@ -44,8 +44,8 @@ class Coordinates(eqx.Module):
         theta, log_jacobian = u, jnp.zeros((), u.dtype)
         for coordinates in (self.input_weights, self.last_layer):
             if coordinates is not None:
-                theta, gained = coordinates.to_theta(theta)
-                log_jacobian += gained
+                theta, added_log_jacobian = coordinates.to_theta(theta)
+                log_jacobian += added_log_jacobian
         return theta, log_jacobian
 
     def from_theta(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:

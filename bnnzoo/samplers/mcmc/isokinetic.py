@@ -47,12 +47,12 @@ def integrate(
     position, u, log_prior, log_likelihoods, gradient = point
     kinetic = jnp.zeros_like(log_prior)
     for impulse, drift in _SPLITTING:
-        u, gained = turn(u, metric.project(gradient), impulse * step_size)
-        kinetic += gained
+        u, gain = turn(u, metric.project(gradient), impulse * step_size)
+        kinetic += gain
         position = position + drift * step_size * metric.correlate(u)
         log_prior, log_likelihoods, gradient = density(position)
-    u, gained = turn(u, metric.project(gradient), _B * step_size)
-    return Point(position, u, log_prior, log_likelihoods, gradient), kinetic + gained
+    u, gain = turn(u, metric.project(gradient), _B * step_size)
+    return Point(position, u, log_prior, log_likelihoods, gradient), kinetic + gain
 
 
 def check_dim(posterior: AbstractPosterior) -> None:
@@ -61,8 +61,8 @@ def check_dim(posterior: AbstractPosterior) -> None:
     Raises:
         UsageError: if there are fewer than two parameters.
     """
-    if posterior.layout.dim < 2:
-        raise UsageError("microcanonical samplers need at least 2 parameters; use nuts")
+    if (dim := posterior.layout.dim) < 2:
+        raise UsageError(f"microcanonical samplers need at least 2 parameters (got {dim}); use the sampler nuts")
 
 
 def normalise(vector: Float[Array, " dim"]) -> Float[Array, " dim"]:
@@ -84,5 +84,5 @@ def turn(
     e = gradient / size
     d = time * size / num_other_axes
     z, along = jnp.exp(-d), u @ e
-    gained = num_other_axes * (d + jnp.log((1 + along + (1 - along) * z**2) / 2))
-    return normalise(2 * z * u + (1 - z) * (1 + z + along * (1 - z)) * e), gained
+    gain = num_other_axes * (d + jnp.log((1 + along + (1 - along) * z**2) / 2))
+    return normalise(2 * z * u + (1 - z) * (1 + z + along * (1 - z)) * e), gain

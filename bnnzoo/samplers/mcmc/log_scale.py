@@ -46,8 +46,8 @@ def draw_log_scale(
     total = middle_width + tail_right + tail_left
 
     def propose(carry: tuple[Array, Array, Array]) -> tuple[Int[Array, ""], Bool[Array, ""], Float[Array, ""]]:
-        tried, _, _ = carry
-        key_part, key_tail, key_accept = jax.random.split(jax.random.fold_in(key, tried), 3)
+        num_tries, _, _ = carry
+        key_part, key_tail, key_accept = jax.random.split(jax.random.fold_in(key, num_tries), 3)
         place = total * jax.random.uniform(key_part, dtype=rate.dtype)
         tail_exponential, accept_exponential = (
             jax.random.exponential(k, dtype=rate.dtype) for k in (key_tail, key_accept)
@@ -62,11 +62,11 @@ def draw_log_scale(
         )
         log_envelope = jnp.where(is_in_middle, 0.0, -tail_exponential)
         is_accepted = accept_exponential > log_envelope - _psi(w, a, b)
-        return tried + 1, is_accepted, (jnp.log(square) + w) / 2
+        return num_tries + 1, is_accepted, (jnp.log(square) + w) / 2
 
     def is_searching(carry: tuple[Array, Array, Array]) -> Bool[Array, ""]:
-        tried, is_accepted, _ = carry
-        return is_proper & ~is_accepted & (tried < _MOST_TRIES)
+        num_tries, is_accepted, _ = carry
+        return is_proper & ~is_accepted & (num_tries < _MOST_TRIES)
 
     start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.full((), jnp.nan, rate.dtype))
     num_tries, is_accepted, value = jax.lax.while_loop(is_searching, propose, start)

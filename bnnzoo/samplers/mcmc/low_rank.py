@@ -25,7 +25,7 @@ from bnnzoo.samplers.mcmc.metric import share_step_size
 S = TypeVar("S")
 
 _MOST_ROWS, _FEWEST_ROWS, _MOST_ELEMENTS = 64, 16, 2**20
-"""Largest and smallest number of positions that each chain keeps, and the number of their elements that limits it.
+"""Largest and smallest number of positions that each chain keeps, and the largest number of elements in them.
 
 64 positions are those of one to two warm-up windows, or of more windows if warm-up has fewer than 640 steps.
 """
@@ -40,7 +40,7 @@ class Caution(NamedTuple):
     """Limits of the low-rank part. Directions that are mostly noise make a metric worse than its diagonal alone.
 
     Attributes:
-        rows_per_direction: effective number of positions per principal direction.
+        rows_per_direction: effective number of positions that each principal direction requires.
         least_stretch: smallest factor by which a direction is stretched or shrunk. Directions with smaller factors are
             left out.
     """
@@ -77,7 +77,7 @@ class LowRankMetric(eqx.Module):
         empty = jnp.zeros((min(_MOST_ROWS, max(_FEWEST_ROWS, affordable)), dim), theta.dtype)
         directions = jnp.zeros((min(_MOST_DIRECTIONS, dim, affordable), dim), theta.dtype)
         stretches = jnp.ones(len(directions), theta.dtype)
-        # A window has a twentieth of the steps of warm-up.
+        # In a warm-up of 200 steps or more, a window (except the final one) has a twentieth of the steps.
         stride = max(1, num_warmup // (10 * _MOST_ROWS))
         return cls(jnp.ones_like(theta), directions, stretches, empty, empty, jnp.zeros((), jnp.int32), stride)
 
@@ -94,7 +94,7 @@ class LowRankMetric(eqx.Module):
         return self._stretch(theta / self.scale, 1 / self.stretches)
 
     def unproject(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return A'^-1 gradient, the gradient with respect to theta of one with respect to z."""
+        """Return A'^-1 gradient. This converts a gradient with respect to z to one with respect to theta."""
         return self._stretch(gradient, 1 / self.stretches) / self.scale
 
     def _stretch(
@@ -108,7 +108,7 @@ class LowRankMetric(eqx.Module):
     def with_position(self, theta: Float[Array, " dim"], gradient: Float[Array, " dim"]) -> LowRankMetric:
         """Record the position and its gradient at every `stride`-th call, in place of the oldest ones."""
         rows = len(self.positions)
-        # `rows` is out of bounds, so nothing is recorded there.
+        # The index `rows` is out of bounds, so `mode="drop"` records nothing there.
         place = jnp.where(self.count % self.stride == 0, (self.count // self.stride) % rows, rows)
         return LowRankMetric(
             self.scale,
@@ -178,9 +178,10 @@ def _estimate_from_chains(metric: LowRankMetric, caution: Caution) -> Estimate |
 
 
 def _kept_by_chain(metric: LowRankMetric) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Return the positions and gradients that each chain has kept, from the oldest to the newest.
+    """Yield the positions and gradients that each chain has kept, from the oldest to the newest.
 
-    A chain is left out if a value is not finite, or if it is the copy of an earlier chain (`restart_stragglers`).
+    A chain is left out if it has kept fewer than two positions, if a value is not finite, or if its positions are those
+    of an earlier chain (a copy by `restart_stragglers`).
     """
     rows, seen = metric.positions.shape[1], set[bytes]()
     for chain, count in enumerate(np.asarray(metric.count)):

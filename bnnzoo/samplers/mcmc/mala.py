@@ -44,7 +44,9 @@ class Mala(_preconditioner.AbstractPreconditionedSampler[MalaState]):
     density_only: ClassVar[bool] = True
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY, *METROPOLIS)
 
-    step_size: Annotated[Number, Gt(0), Doc("eta: step size, in eta * grad and sqrt(2 eta) * eps")] = number(1e-4)
+    step_size: Annotated[Number, Gt(0), Doc("eta: step size, in eta C grad + sqrt(2 eta) F eps (initial value)")] = (
+        number(1e-4)
+    )
     target_acceptance: Annotated[
         Number, Gt(0), Lt(1), Doc("target acceptance rate of the warm-up, which tunes eta")
     ] = number(0.574)

@@ -71,7 +71,7 @@ class Mams(AbstractSampler[MamsState]):
     budget_field: ClassVar[str] = "num_steps"
 
     step_size: Annotated[Number, Gt(0), Doc("step size of the integrator (initial value)")] = number(0.01)
-    num_steps: Annotated[int, Ge(1), Doc("integrator steps per draw; a time budget selects the number")] = 16
+    num_steps: Annotated[int, Ge(1), Doc("integrator steps per draw; a time budget selects it if not given")] = 16
     jitter: Annotated[
         Number, Ge(0), Lt(1), Doc("each draw multiplies the step size by a uniform number in 1 +- jitter")
     ] = number(0.2)
@@ -86,13 +86,13 @@ class Mams(AbstractSampler[MamsState]):
     def trajectory_gradient(
         self, posterior: AbstractPosterior, position: Float[Array, " dim"]
     ) -> Float[Array, " dim"] | None:
-        """Return the gradient in the coordinates with a whitened last layer; None without them."""
+        """Return the gradient of the log density of u, with respect to u; None if u = theta (`Coordinates`)."""
         return self._coordinates(posterior).gradient(position)
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
         """Return the number of steps of a trajectory, a power of two, for which `gradients` gradients suffice.
 
-        The number is at least `_FEWEST_STEPS`, even if `gradients` is too small for it.
+        The number is at least `_FEWEST_STEPS`, even if `gradients` is too small for it, and at most `_MOST_STEPS`.
         """
         del posterior, thetas
         affordable_steps = min(max(gradients / isokinetic.GRADIENTS, _FEWEST_STEPS), _MOST_STEPS)
@@ -133,8 +133,8 @@ class Mams(AbstractSampler[MamsState]):
         def follow(_: Any, moving: tuple[Point, Array]) -> tuple[Point, Array]:
             point, kinetic = moving
             step_size = factor * state.step_size
-            point, gained = isokinetic.integrate(coordinates.density, point, step_size=step_size, metric=state.metric)
-            return point, kinetic + gained
+            point, gain = isokinetic.integrate(coordinates.density, point, step_size=step_size, metric=state.metric)
+            return point, kinetic + gain
 
         end, kinetic = jax.lax.fori_loop(0, self.num_steps, follow, (start, jnp.zeros_like(state.log_prior)))
         change = posterior.likelihood_power * jnp.sum(end.log_likelihoods - state.log_likelihoods)

@@ -24,7 +24,9 @@ from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, STEP_SIZE, Statis
 _MAX_RELATIVE_ERROR = 1000.0
 """A step is taken if its squared energy error is at most this number times the target value."""
 _MEMORY = (150 - 1.0) / (150 + 1.0)
+"""Factor by which a step multiplies the weights of all earlier steps. The effective number of steps is 150."""
 _TRUST = 1.5
+"""A step has weight exp(-(x / _TRUST)^2 / 2), where x is the change of log(step size) that its error suggests."""
 
 
 class MclmcState(eqx.Module):
@@ -39,6 +41,7 @@ class MclmcState(eqx.Module):
     step_size: Float[Array, ""]
     metric: LowRankMetric
     weight: Float[Array, ""]
+    """Sum of the weights of the steps."""
     excess: Float[Array, ""]
     """Weighted sum of squared energy errors. Each is divided by its target value and rescaled to a step size of 1."""
 
@@ -142,7 +145,7 @@ class Mclmc(AbstractSampler[MclmcState]):
         return replace(next_state, step_size=step_size, metric=metric, weight=weight, excess=excess), stats
 
     def settle(self, posterior: AbstractPosterior, state: MclmcState, *, final: bool, key: PRNGKeyArray) -> MclmcState:
-        """Restart the adaptation of the step size."""
+        """Restart the adaptation of the step size, except at the end of warm-up."""
         del posterior, key
         if final:
             return state

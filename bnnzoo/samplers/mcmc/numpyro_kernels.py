@@ -60,7 +60,7 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
     def trajectory_gradient(
         self, posterior: AbstractPosterior, position: Float[Array, " dim"]
     ) -> Float[Array, " dim"] | None:
-        """Return the gradient in the coordinates with a whitened last layer; None without them."""
+        """Return the gradient of the log density of u, with respect to u; None if u = theta (`Coordinates`)."""
         return self.coordinates(posterior).gradient(position)
 
     def init(

@@ -25,9 +25,9 @@ class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
     """Draws from the posterior: Hamiltonian trajectories that stop before they turn back.
 
     Hoffman and Gelman 2014; Betancourt 2017. Warm-up adapts the step size. It also sets the inverse mass matrix, a
-    diagonal plus low-rank matrix, from the positions and gradients of all chains (`low_rank`). Until they are adapted,
-    the steps are often far too small. A trajectory (tree) then reaches its maximum depth without moving far. To save
-    time, warm-up therefore uses a smaller maximum depth (`warmup_tree_depth`).
+    diagonal plus low-rank matrix, from the positions and gradients of all chains (`low_rank`). Early in warm-up the
+    steps are often far too small. A trajectory (tree) then reaches its maximum depth without moving far. To save time,
+    warm-up therefore uses a smaller maximum depth (`warmup_tree_depth`).
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (*numpyro_kernels.STATISTICS, TREE_DEPTH)

@@ -70,9 +70,9 @@ def choose_fields(sampler: Any, posterior: AbstractPosterior, thetas: Float[Arra
     order = "first" if is_order_open else sampler.control_variate
     rows = sampler.batch_size if sampler.batch_size != "auto" else min(_PILOT_ROWS, posterior.num_data)
     pilot_sampler = dataclasses.replace(sampler, batch_size=rows, control_variate=order)
-    measured = jax.tree.map(np.asarray, _pilot(pilot_sampler, posterior, thetas[:STARTS], jax.random.key(0)))
-    stiffest = float(np.max(measured.stiffest))
-    curvature, noise, plain_noise = (float(np.mean(values)) for values in measured[1:])
+    measurements = jax.tree.map(np.asarray, _pilot(pilot_sampler, posterior, thetas[:STARTS], jax.random.key(0)))
+    stiffest = float(np.max(measurements.stiffest))
+    curvature, noise, plain_noise = (float(np.mean(values)) for values in measurements[1:])
     if not (math.isfinite(stiffest + curvature + noise + plain_noise) and stiffest > 0 and curvature > 0):
         return {}
     best_speed, fields, relative_noise = 0.0, dict[str, Any](), math.inf
@@ -114,7 +114,7 @@ def longest_step(sampler: Any, relative_noise: float, num_data: int, target: flo
 def _lengths() -> Float[np.ndarray, " length"]:
     """Return candidate step sizes, in units of the posterior's variance in the stiffest direction.
 
-    The array is new at each call, because JAX confuses the precisions of a constant array that it traces in both.
+    Each call creates a new array: if JAX traces the same constant array in float32 and in float64, it confuses the two.
     """
     return np.logspace(-9, 0, 181)
 

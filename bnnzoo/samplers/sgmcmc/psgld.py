@@ -24,7 +24,7 @@ class PsgldState(eqx.Module):
 
     position: Float[Array, " dim"]
     square: Float[Array, " dim"]
-    """Running mean v of squared mini-batch gradients, each divided by N."""
+    """Running mean v of g^2, where g is the mini-batch gradient divided by N."""
     count: UInt32[Array, ""]
     anchor: Anchor | None
 
@@ -57,7 +57,7 @@ class Psgld(AbstractStochasticGradientSampler[PsgldState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> PsgldState:
-        """Return the state at `theta`. v is the squared gradient (divided by N) of one mini-batch."""
+        """Return the state at `theta`, with v = g^2 for one mini-batch."""
         del num_warmup
         anchor = self.anchor(posterior, theta)
         _, gradient = self.gradient(posterior, theta, None, self.batch(posterior, key=key))

@@ -65,18 +65,18 @@ class Sghmc(AbstractStochasticGradientSampler[SghmcState]):
         h, keep = jnp.sqrt(2 * eta), jnp.asarray(self.momentum, eta.dtype)
         eps = standard_normal(state.position, key=key_noise)
         finite = jnp.isfinite(jnp.sum(gradient))
-        kicked = state.momentum + h * gradient
-        renewed = keep * kicked + jnp.sqrt(1 - keep**2) * eps
-        position = state.position + h / 2 * (kicked + renewed)
+        kicked_momentum = state.momentum + h * gradient
+        new_momentum = keep * kicked_momentum + jnp.sqrt(1 - keep**2) * eps
+        position = state.position + h / 2 * (kicked_momentum + new_momentum)
         # A chain whose gradient is not finite stays in place and gets a new momentum.
-        position, momentum = choose(finite, (position, renewed), (state.position, eps))
+        position, momentum = choose(finite, (position, new_momentum), (state.position, eps))
         stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta}
         return SghmcState(position, momentum, state.count + 1, state.anchor), stats
 
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
         """Return 1 + eta V (1 + c) / (2 (1 - c) (1 - eta a / 2)), with eta a = `length` and eta V = `noise`.
 
-        It is infinite if the step is unstable.
+        The result is infinite if the step is unstable.
         """
         del num_data
         excess = noise * (1 + self.momentum) / (2 * (1 - self.momentum)) / jnp.maximum(1 - length / 2, 0.0)

@@ -71,7 +71,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
     chain_state: ClassVar[tuple[str, ...]] = ("momentum", "count")
 
     sampling: Annotated[
-        Literal["symmetric"], Doc("order of the batches: each row is used once forwards and once backwards")
+        Literal["symmetric"], Doc("order of the batches: a sweep uses each batch once forwards and once backwards")
     ] = "symmetric"
     momentum: Annotated[Number, Gt(0), Lt(1), Doc("c: fraction of the momentum that a step keeps")] = number(0.9)
 
@@ -210,7 +210,8 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         rows = self.batch_rows(posterior.num_data)
         if rows > posterior.num_data:
             raise UsageError(
-                f"[[sampler.batch_size]]: must be at most {posterior.num_data}, the number of rows (got {rows})"
+                f"[[sampler.batch_size]]: must be at most {posterior.num_data}, the number of rows (got {rows}); "
+                "use a smaller value"
             )
 
 

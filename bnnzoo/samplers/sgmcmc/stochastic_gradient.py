@@ -168,7 +168,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         - `variance_ratio_worst`: the largest of three ratios: in an average direction, in the direction of the largest
           curvature, and in the direction of the largest noise.
         - `unbiased_step_size`: the largest tested value of `step_size` for which none of the three ratios exceeds
-          `TARGET`.
+          `TARGET`; 0 if there is none.
 
         The ratios are computed for the mean step size of the schedule.
         """

@@ -14,7 +14,10 @@ from scipy.special import ndtri
 from bnnzoo.samplers.base import Stats
 
 START = (50, 20)
-"""Batch size n and number of batches M until warm-up selects other values. Runs without warm-up keep these values."""
+"""Batch size n and number of batches M until warm-up selects other values. Runs without warm-up keep these values.
+
+If `sampling` is `auto` and there are at most `FULL_BATCH_UP_TO` data, a step uses all data instead.
+"""
 
 FULL_BATCH_UP_TO = 2000
 """If there are at most this many data, a step uses all of them once. With half of the data a step would cost half as
@@ -92,13 +95,14 @@ def full_batch(num_data: int) -> Sizes:
 def initial_sizes(size: int | str, batches: int | str, sampling: str, num_data: int) -> Sizes:
     """Return n and M for the first warm-up window: the values that the user gave, or initial values for `auto`.
 
-    If `sampling` is `disjoint`, the initial values are so small that no datum is used twice.
+    If `sampling` is `disjoint`, the initial values are so small that no datum is used twice. If all three
+    are `auto`, a step uses at most as many rows as there are data.
     """
     number = START[1] if isinstance(batches, str) else batches
     disjoint = sampling == "disjoint"
     if not isinstance(size, str):
-        fits = disjoint and isinstance(batches, str)
-        return Sizes(size, max(1, min(number, num_data // size)) if fits else number, disjoint)
+        is_limited = disjoint and isinstance(batches, str)
+        return Sizes(size, max(1, min(number, num_data // size)) if is_limited else number, disjoint)
     if sampling in ("replacement", "importance") or START[0] * number <= num_data:
         return Sizes(START[0], number, disjoint)
     number = min(number, num_data) if isinstance(batches, str) else number
@@ -122,8 +126,8 @@ def resize_batches(
     """Return batch sizes with which acceptance rate and sigma2 reach their targets at the same step size.
 
     Warm-up selects the largest step size for which the acceptance rate is not below its target and sigma2 is not above
-    its target. If sigma2 is what limits the step size, more data allow a larger step. If the acceptance rate limits the
-    step size, fewer data suffice.
+    its target. If sigma2 limits the step size, more data allow a larger step. If the acceptance rate limits it, fewer
+    data suffice.
 
     Let l^2 be the variance of the log ratio without mini-batch noise. The acceptance rate is then
     2 Phi(-sqrt(l^2 + sigma2) / 2). This equation gives the present l^2, and the l^2 at the targets. Let K be the number

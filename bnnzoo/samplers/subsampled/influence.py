@@ -26,10 +26,11 @@ _PROPOSALS = 8
 """Number of proposals for which every row is evaluated at the end of a warm-up window.
 
 After the final draw, every row is evaluated for twice as many proposals, with `_STEPS_BETWEEN` steps between them. With
-more than `MANY_ROWS` rows there are fewer proposals, but at least `_FEWEST_PROPOSALS`.
+more than `MANY_ROWS` rows there are then fewer proposals, but at least `_FEWEST_PROPOSALS`.
 """
 MANY_ROWS = 2**18
-"""Number of rows above which fewer proposals are evaluated, and rows are not drawn by importance unless asked."""
+"""Largest number of rows for which `sampling: auto` can draw rows by importance. With more rows, fewer proposals are
+evaluated after the final draw."""
 _FEWEST_PROPOSALS = 4
 _STEPS_BETWEEN = 25
 _FAR = 1e10
@@ -161,32 +162,37 @@ def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: 
     if sizes.disjoint and sizes.num_used == posterior.num_data:
         # Every step uses every row, so the steps miss nothing. The estimates below would contain only rounding errors.
         zero = jnp.zeros((), state.position.dtype)
-        rows = row_influence(sampler, posterior, state, proposals=proposals, steps_between=0, key=key)
-        return {"unseen": zero, "unseen_shift": zero, "rows_needed": _rows_needed(rows, state)}
-    rows = row_influence(sampler, posterior, state, proposals=proposals, steps_between=_STEPS_BETWEEN, key=key)
+        influence = row_influence(sampler, posterior, state, proposals=proposals, steps_between=0, key=key)
+        return {"unseen": zero, "unseen_shift": zero, "rows_needed": _rows_needed(influence, state)}
+    influence = row_influence(sampler, posterior, state, proposals=proposals, steps_between=_STEPS_BETWEEN, key=key)
     shape = preconditioner.or_diagonal(state.preconditioner, posterior, state.position)
-    directions = _directions(posterior, state.position, shape, rows)
-    fractions, _ = jax.lax.map(lambda direction: _unseen_fraction(posterior, state, rows, shape, direction), directions)
+    directions = _directions(posterior, state.position, shape, influence)
+    fractions, _ = jax.lax.map(
+        lambda direction: _unseen_fraction(posterior, state, influence, shape, direction), directions
+    )
     return {
         "unseen": jnp.max(jnp.abs(fractions)),
-        "unseen_shift": _mean_shift(posterior, state, rows, shape),
-        "rows_needed": _rows_needed(rows, state),
+        "unseen_shift": _mean_shift(posterior, state, influence, shape),
+        "rows_needed": _rows_needed(influence, state),
     }
 
 
-def _rows_needed(rows: Influence, state: Any) -> Float[Array, ""]:
+def _rows_needed(influence: Influence, state: Any) -> Float[Array, ""]:
     """Return K1, the number of rows with which a step has sigma2 = 1.
 
     With K rows drawn with replacement, sigma2 is K1 / K. K1 is the mean over the proposals of sum_i d_i^2 / p_i. Here
     d_i is the difference of row i (see `Influence`), and p_i is the probability that a draw selects row i. The exact
     formula also subtracts the square of sum_i d_i. This square is of order 1 and is neglected.
     """
-    probabilities = 1 / rows.square.shape[0] if state.rows is None else state.rows.probabilities
-    return jnp.sum(rows.square / probabilities)
+    probabilities = 1 / influence.square.shape[0] if state.rows is None else state.rows.probabilities
+    return jnp.sum(influence.square / probabilities)
 
 
 def _directions(
-    posterior: AbstractPosterior, theta: Float[Array, " dim"], shape: preconditioner.Preconditioner, rows: Influence
+    posterior: AbstractPosterior,
+    theta: Float[Array, " dim"],
+    shape: preconditioner.Preconditioner,
+    influence: Influence,
 ) -> Float[Array, "direction dim"]:
     """Return a few directions in which the curvature that the steps miss is largest.
 
@@ -194,7 +200,7 @@ def _directions(
     directions are in coordinates in which the covariance of the proposal is the identity matrix.
     """
     count = min(posterior.num_data, _ROWS, max(4, _ELEMENTS // theta.shape[0]))
-    worst = jax.lax.top_k(rows.square * rows.unseen, count)[1]
+    worst = jax.lax.top_k(influence.square * influence.unseen, count)[1]
     batch = jax.tree.map(lambda leaf: leaf[:, None], posterior.take(worst))
 
     def weighted_slope(row, weight: Float[Array, ""]) -> Float[Array, " dim"]:
@@ -204,7 +210,7 @@ def _directions(
         curvature = _directional_curvature(posterior, theta, shape.correlate(slope / jnp.sqrt(length)), row)[0]
         return slope * jnp.sqrt(jnp.maximum(curvature, 0.0) * weight / length)
 
-    weighted_slopes = jnp.nan_to_num(jax.vmap(weighted_slope)(batch, rows.unseen[worst]))
+    weighted_slopes = jnp.nan_to_num(jax.vmap(weighted_slope)(batch, influence.unseen[worst]))
     _, vectors = jnp.linalg.eigh(weighted_slopes @ weighted_slopes.T)
     return vectors.T[::-1][:_DIRECTIONS] @ weighted_slopes
 
@@ -212,7 +218,7 @@ def _directions(
 def _unseen_fraction(
     posterior: AbstractPosterior,
     state: Any,
-    rows: Influence,
+    influence: Influence,
     shape: preconditioner.Preconditioner,
     direction: Float[Array, " dim"],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -226,13 +232,13 @@ def _unseen_fraction(
         curvatures = curvatures - posterior.over_data(
             lambda row: _directional_curvature(posterior, anchor.point, step, row)
         )
-    unseen_curvature = posterior.likelihood_power * jnp.sum(rows.unseen * curvatures)
+    unseen_curvature = posterior.likelihood_power * jnp.sum(influence.unseen * curvatures)
     total = jnp.maximum(total, jnp.abs(unseen_curvature) + jnp.finfo(unseen_curvature.dtype).tiny)
     return unseen_curvature / total, total
 
 
 def _mean_shift(
-    posterior: AbstractPosterior, state: Any, rows: Influence, shape: preconditioner.Preconditioner
+    posterior: AbstractPosterior, state: Any, influence: Influence, shape: preconditioner.Preconditioner
 ) -> Float[Array, ""]:
     """Return the shift of a mean, in standard deviations, due to the unseen gradient sum_i unseen_i grad l_i.
 
@@ -249,13 +255,13 @@ def _mean_shift(
                 log_likelihoods = log_likelihoods - posterior.over_data(
                     lambda batch: part(posterior, position, end, batch)
                 )
-            return posterior.likelihood_power * jnp.sum(rows.unseen * log_likelihoods)
+            return posterior.likelihood_power * jnp.sum(influence.unseen * log_likelihoods)
 
         unseen_gradient = jax.grad(unseen_log_likelihood)(position)
         return shape.project(unseen_gradient), shape.project(jax.grad(posterior.log_density)(position))
 
-    unseen_slope, full_slope = (jnp.mean(slopes, 0) for slopes in jax.lax.map(slopes_at, rows.positions))
-    unseen_fraction, total = _unseen_fraction(posterior, state, rows, shape, unseen_slope)
+    unseen_slope, full_slope = (jnp.mean(slopes, 0) for slopes in jax.lax.map(slopes_at, influence.positions))
+    unseen_fraction, total = _unseen_fraction(posterior, state, influence, shape, unseen_slope)
     length = unseen_slope @ unseen_slope
     slope = length - unseen_fraction * (full_slope @ unseen_slope)
     # If the log posterior is flat at this position, the proposal's scale is a better estimate of the posterior's width.

@@ -55,7 +55,9 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     )
     num_steps: Annotated[int, Ge(1), Doc("for hmc: the number of leapfrog steps is uniform in 1, ..., num_steps")] = 10
     batch_size: Annotated[
-        int | Literal["auto"], Ge(1), Doc("n: rows per batch; auto: 50, then selected by warm-up")
+        int | Literal["auto"],
+        Ge(1),
+        Doc("n: rows per batch; auto: 50, then selected by warm-up; for sampling auto, all rows if at most 2000 exist"),
     ] = "auto"
     num_batches: Annotated[
         int | Literal["auto"], Ge(1), Doc("M: batches per step; auto: 20, then selected by warm-up")
@@ -84,8 +86,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         """Return values for the fields `control_variate`, `proposal` and `sampling`, each only if the field is `auto`.
 
         They are `second`, `hmc` and `importance`. The result is empty if the posterior has no known centre, or if each
-        step uses all data. `sampling` stays `auto` if the user gave a batch size, or if there are very many rows,
-        because warm-up then evaluates every row many times.
+        step uses all data. `sampling` stays `auto` if the user gave `batch_size` or `num_batches`. It also stays `auto`
+        with more than `MANY_ROWS` rows, because warm-up evaluates every row many times for `importance`.
         """
         del thetas
         if posterior.centre() is None or self._uses_all_data(posterior.num_data):
@@ -106,8 +108,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
 
         With a control variate the result is False, because a few dozen data per step then suffice.
         """
-        free = self.batch_size == self.num_batches == self.sampling == "auto" and self.order == "none"
-        return free and num_data <= min(batch_sizes.FULL_BATCH_UP_TO, self.budget)
+        is_open = self.batch_size == self.num_batches == self.sampling == "auto" and self.order == "none"
+        return is_open and num_data <= min(batch_sizes.FULL_BATCH_UP_TO, self.budget)
 
     def resolved_proposal(self, num_data: int) -> str:
         """Return the name of the proposal of a step, with `auto` resolved."""
@@ -131,7 +133,10 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return PenaltyState(theta, eta, shape, anchor, WarmupMeans.empty(theta), auto, rows)
 
     def prepare(self, posterior: AbstractPosterior) -> AbstractPosterior:
-        """Compute the anchor once if it is at the posterior's centre. It takes one pass over the rows per parameter."""
+        """Compute the anchor at the posterior's centre once, if the posterior has a centre.
+
+        A second-order anchor takes one pass over the rows for each parameter.
+        """
         return posterior if self.order == "none" else expanded(posterior, second=self.order == "second")
 
     def settle(
@@ -311,12 +316,13 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         uses_all_data = sizes.disjoint and sizes.num_used == posterior.num_data
         if self.variance == "batch-means" and sizes.batches == 1 and not uses_all_data:
             raise UsageError(
-                "[[sampler.num_batches]]: must be at least 2 for [[sampler.variance=batch-means]]; use a larger value, "
-                "or [[sampler.variance=pooled]]"
+                "[[sampler.num_batches]]: must be at least 2 for [[sampler.variance=batch-means]] (got 1); use a "
+                "larger value, or [[sampler.variance=pooled]]"
             )
         if sizes.num_used < 2:
             raise UsageError(
-                "one row per step gives no estimate of sigma2; use [[sampler.batch_size=2]], or the sampler nuts"
+                "[[sampler.batch_size]] x [[sampler.num_batches]]: must be at least 2, because one row gives no "
+                f"estimate of sigma2 (got {sizes.num_used}); use [[sampler.batch_size=2]], or the sampler nuts"
             )
         refuse_large(self.order, posterior)
 

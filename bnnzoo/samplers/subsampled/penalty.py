@@ -12,7 +12,7 @@ from bnnzoo.samplers.subsampled.metropolis import AbstractPenalty
 
 
 class Penalty(AbstractPenalty):
-    """Draws from the posterior with a few mini-batches per step, correct up to the order of a noise penalty.
+    """Draws from the posterior with a few mini-batches per step; a noise penalty corrects the acceptance probability.
 
     Kawasaki, Holzmann and Adu-Gyamfi, arXiv 2210.09141; Ceperley and Dewing 1999, J. Chem. Phys. 110, 9812.
     A step draws M new batches of n data and uses these K = M n data for both theta and the proposal theta'. Let p be

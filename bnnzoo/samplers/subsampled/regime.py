@@ -93,7 +93,7 @@ def regime(
     langevin: bool,
     importance: bool,
 ) -> tuple[Finding, ...]:
-    """Return the problems found in a run, most severe first.
+    """Return the problems found in a chain, most severe first.
 
     Args:
         means: the mean of each statistic over all steps, and the values of `inspect`.

@@ -40,7 +40,7 @@ def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> 
     if rows_needed >= num_data / 4:
         can_restrict = posterior.has_outputs and posterior.centre() is None and sampler.order == "none"
         remedy = f", or sample only the directions that the data determine with {setting('stochastic', 'identified')}"
-        return f"{text}; mini-batches save no time here: use hmc or nuts{remedy if can_restrict else ''}"
+        return f"{text}; mini-batches save no time here: use the sampler hmc or nuts{remedy if can_restrict else ''}"
     if sizes.disjoint and sizes.num_used == num_data:
         return text
     # A gradient costs twice as much as a likelihood. A step with all rows needs one gradient for each leapfrog step.

@@ -247,7 +247,7 @@ def kl(
 def blundell_weight(steps_done: Float[Array, ""], batches: int) -> Float[Array, ""]:
     """Return the weight 2^(M-i) / (2^M - 1) of the KL in batch i of a pass with M = `batches` batches.
 
-    It is computed as 2^-i / (1 - 2^-M), because 2^M overflows float32 at M = 128.
+    The code computes 2^-i / (1 - 2^-M), because 2^M overflows float32 at M = 128.
     """
     i = jnp.mod(steps_done, batches) + 1
     return jnp.exp2(-i) / (1 - 2.0**-batches)

@@ -106,6 +106,6 @@ def _droppable_weights(layout: Layout) -> list[Block]:
     # A convolution's bias has the shape (channel, 1, 1), and the scale of a normalisation layer has the shape of its
     # bias. So the number of axes does not identify a weight matrix.
     biases = {(b.layer, b.shape) for b in layout.network.blocks if b.name.endswith("bias")}
-    inner = [b for b in layout.network.blocks if (b.layer, b.shape) not in biases]
-    weights = [b for b in inner if len(b.shape) == 2 or prod(b.shape[1:2]) > 1 or prod(b.shape[2:]) > 1]
+    candidates = [b for b in layout.network.blocks if (b.layer, b.shape) not in biases]
+    weights = [b for b in candidates if len(b.shape) == 2 or prod(b.shape[1:2]) > 1 or prod(b.shape[2:]) > 1]
     return weights[1:] or weights

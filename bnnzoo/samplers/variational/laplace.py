@@ -24,8 +24,11 @@ from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY_ESTIMATE, Statisti
 from bnnzoo.samplers.variational import training
 
 _FULL_UP_TO = 1000
+"""Largest number of parameters for which `covariance: auto` uses the full covariance."""
 _MOST_FULL = 5000
+"""Largest number of parameters for which `covariance: full` is accepted."""
 _MOST_WORK = 1e12
+"""Largest number of multiplications for which `covariance: auto` uses Kronecker products."""
 _MAX_DISTANCE = 0.25
 """Largest accepted squared distance to the mode, per parameter and in standard deviations: 0.5 squared.
 
@@ -52,16 +55,16 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
     the generalised Gauss-Newton matrix, beta sum_i J_i' H_i J_i + the curvature of the prior. beta is the likelihood
     power, and J_i is the Jacobian of the outputs for datum i. H_i is the Hessian of -log p(y_i | output), with its
     negative eigenvalues set to 0. With `curvature: fisher`, g_i g_i' replaces J_i' H_i J_i, where g_i is the gradient
-    of the datum's log-likelihood. With `curvature: hessian`, P is minus the Hessian of the log density, which exists
-    for any posterior. P is full, diagonal, or a Kronecker product for each array of parameters. The likelihood can have
-    parameters of its own, such as a noise scale. With `ggn` and `fisher` they are independent of all others, and their
-    precision is the diagonal of their exact Hessian.
+    of the datum's log-likelihood. With `curvature: hessian`, P is minus the Hessian of the log density, with its
+    smallest eigenvalues raised. This Hessian exists for any posterior. P is full, diagonal, or a Kronecker product for
+    each array of parameters. The likelihood can have parameters of its own, such as a noise scale. With `ggn` and
+    `fisher` they are independent of all others, and their precision is the diagonal of minus their exact Hessian.
 
     If there is a warm-up, it continues the initial training towards the mode by Adam. Then up to ten steps that use all
     data lead to the mode, and P is computed there. (With Adam alone, the noise of the batches would cause an error in
     the mode. For a narrow posterior this error could be larger than its width.) To sample only the last layer, use
-    `--stochastic last`. A prior that is flat or has a kink at the mode has no curvature there. The inverse of its
-    variance is then used instead.
+    `--stochastic last`. A prior that is flat or has a kink at the mode has no curvature there. With `ggn` and `fisher`
+    the curvature of the prior is therefore raised to at least the inverse of the prior's variance.
 
     P is the posterior precision of the network linearised at the mode, f(x, mode) + J(x, mode) (theta - mode).
     Predictions therefore use this linear model (Immer, Korzepa and Bauer 2021). With `predictive: network` they use

@@ -123,8 +123,8 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
 
             return jax.lax.map(effective_curvature, thetas)
 
-        longest = stable_power_of_ten(np.asarray(curvatures(self, posterior, thetas[:STARTS])))
-        return min(longest, float(self.learning_rate))
+        largest_rate = stable_power_of_ten(np.asarray(curvatures(self, posterior, thetas[:STARTS])))
+        return min(largest_rate, float(self.learning_rate))
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
         """Return the number of rows of a mini-batch in warm-up, and 0 for a draw."""

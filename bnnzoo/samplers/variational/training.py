@@ -79,7 +79,7 @@ def draw_statistics(position: Float[Array, " dim"]) -> Stats:
 
 
 def batch(posterior: AbstractPosterior, size: int, *, key: PRNGKeyArray) -> Any:
-    """Draw a mini-batch of `size` rows. If the data have no more rows than this, return all of them."""
+    """Draw a mini-batch of `size` rows. If the data have at most `size` rows, return all rows."""
     if size >= posterior.num_data:
         return posterior.all_rows()
     return posterior.minibatch(size, key=key)

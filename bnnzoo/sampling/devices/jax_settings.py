@@ -94,7 +94,7 @@ def join_processes(coordinator: str | None = None, count: int | None = None, ran
 
 @contextlib.contextmanager
 def _no_stdout() -> Iterator[None]:
-    """Send the output of C++ code to stderr, because stdout is reserved for results."""
+    """Send all output in the block to stderr. The C++ code of JAX writes to stdout, which is reserved for results."""
     sys.stdout.flush()
     saved_stdout = os.dup(1)
     os.dup2(2, 1)

@@ -158,6 +158,8 @@ def host_devices(recipe: Recipe) -> int:
 def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSampler) -> Placement:
     """Return the placement of a run's chains on the devices of this process.
 
+    With the chain method `auto`, chains are vectorized also on a CPU if reading the rows dominates the time of a step.
+
     Raises:
         UsageError: if the chains cannot be split evenly over the processes or the mesh, or if the mesh needs more
             devices than there are.
@@ -173,10 +175,13 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
         return place_chains("vectorized" if share_rows else recipe.chain_method, recipe.chains, processes)
     mesh_axes, devices = axes(recipe.mesh), jax.local_devices()
     if recipe.chains % mesh_axes.chains:
-        raise UsageError(f"mesh: chains={mesh_axes.chains} must be a divisor of the number of chains, {recipe.chains}")
+        raise UsageError(
+            f"[[mesh]]: chains={mesh_axes.chains} must be a divisor of the number of chains, {recipe.chains}; use "
+            f"chains={_divisor(recipe.chains, mesh_axes.chains)}"
+        )
     if mesh_axes.chains % processes.count:
         raise UsageError(
-            f"mesh: chains={mesh_axes.chains} must be a multiple of {processes.count}, the number of processes; "
+            f"[[mesh]]: chains={mesh_axes.chains} must be a multiple of {processes.count}, the number of processes; "
             f"use chains={processes.count} or a multiple of it"
         )
     method = (
@@ -188,7 +193,7 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
         can_split = devices[0].platform == "cpu" and num_devices <= _MOST_DEVICES
         remedy = f"call bnnzoo.devices({num_devices}) before anything uses JAX, or " if can_split else ""
         raise UsageError(
-            f"mesh: {recipe.mesh} needs {num_devices} devices (got {len(devices)}: {devices[0].device_kind}); "
+            f"[[mesh={recipe.mesh}]] needs {num_devices} devices (got {len(devices)}: {devices[0].device_kind}); "
             f"{remedy}use a smaller mesh"
         )
     if mesh_axes.data == 1:

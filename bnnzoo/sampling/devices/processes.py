@@ -3,7 +3,7 @@
 Each process runs some of the chains. Chains do not interact inside a compiled program, so each process has a program of
 its own, and the processes communicate only between chunks of draws. After each chunk, every process has the values of
 all chains in its host memory. Therefore all processes tune the sampler in the same way. The first process writes the
-file and does not need the disks of the other machines. The processes communicate by `jax.distributed`, which is started
+file, in a folder that all processes can read. The processes communicate by `jax.distributed`, which is started
 outside this module.
 """
 

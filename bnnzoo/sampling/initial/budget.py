@@ -1,8 +1,8 @@
 """Choice of the lengths of a run from its time budget: warm-up, thinning and draws, unless the recipe sets them.
 
-The time of a gradient is measured before warm-up. The time of a step is measured in the second half of warm-up, for the
-thinning. After warm-up, the clock determines only the number of draws. The result file stores a recipe with fixed
-lengths, which gives the same draws on every machine.
+The time of a gradient is measured before warm-up. The time of a step is measured in warm-up: a slow warm-up ends early,
+and the second half of warm-up determines the thinning. After warm-up, the clock determines only the number of draws.
+The file stores a recipe with fixed lengths, which gives the same draws on fast and slow machines of the same kind.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WARMUP_TOLERANCE = 1.25
 Small differences between the planned and the measured time do not change the number of steps, so the draws of two runs
 are usually equal."""
 _FEWEST_WINDOWS = 3
-"""Smallest number of windows of warm-up before the final one. A warm-up that ends early has at least three."""
+"""Smallest number of windows before the final window in a warm-up that ends early."""
 _FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 2048
 """Limits of the number of warm-up steps. With long trajectories fewer steps suffice, because a step moves farther."""
 _WANTED_TRAJECTORIES = 750
@@ -127,9 +127,9 @@ def with_shorter_warmup(
 ) -> Problem:
     """Return the problem with a shorter warm-up if the planned one takes too much of the budget.
 
-    Warm-up then has no more windows than it has had, and a final window as long as these windows together. The function
-    is called at the end of a window. It ends warm-up early if one more window, and the longer final window that belongs
-    to it, would take too long.
+    The shorter warm-up has the windows so far and a final window that is as long as all of them together. The function
+    is called at the end of a window. It shortens warm-up if one more window, and the longer final window that belongs
+    to it, would take too long, and if the sampler supports it (`can_end_warmup`).
 
     Args:
         problem: the problem of the run.
@@ -137,7 +137,7 @@ def with_shorter_warmup(
         step: number of warm-up steps so far.
         warmup_seconds: seconds of the budget that have been used.
         start_seconds: seconds that were spent on the initial positions; a part of `warmup_seconds`.
-        step_seconds: seconds of a step of all chains in the last window.
+        step_seconds: mean seconds of a step of all chains in the last window.
     """
     recipe = problem.recipe
     if recipe.budget is None or "warmup" in recipe.where:
@@ -269,7 +269,7 @@ def describe_shorter_warmup(problem: Problem) -> str:
 
 
 def with_drawn_lengths(recipe: Recipe, num_draws: int) -> Recipe:
-    """Return the recipe without a budget that repeats a run of `num_draws` draws on any machine."""
+    """Return the recipe without a budget that repeats a run of `num_draws` draws, however fast the machine is."""
     return dataclasses.replace(recipe, budget=None, until=None, draws=num_draws)
 
 
@@ -290,8 +290,8 @@ def recipe_to_write(problem: Problem) -> dict[str, Any]:
 def seconds_per_row(problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]) -> float:
     """Measure the seconds per datum of the gradient that a step computes, for all chains together.
 
-    The result is the shortest of several times, because other work on the machine can only make a call slower. This is
-    the gradient of the log-likelihood, unless the sampler has its own (`trajectory_gradient`).
+    The result is the shortest of several times, because other work on the machine can only make a call slower. The
+    gradient is that of the log-likelihood, unless the sampler has its own (`trajectory_gradient`).
     """
     sampler, posterior = problem.sampler, problem.posterior
     own_gradient = eqx.filter_eval_shape(sampler.trajectory_gradient, posterior, jnp.asarray(thetas[0])) is not None

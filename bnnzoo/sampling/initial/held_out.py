@@ -16,9 +16,9 @@ from bnnzoo.sampling.initial.trained_start import num_held_out
 _NETWORKS, _STEPS, _SHARE = 10, 2000, 0.08
 """Networks per problem, training steps of each network, and largest fraction of the budget for one problem.
 
-Each network is tested on held-out rows of its own, a tenth of all rows. With half of these steps, networks with one
-noise level were not fully trained, and the wrong likelihood was selected. Therefore no comparison is made if the budget
-allows fewer steps."""
+Each network is tested on held-out rows of its own: a tenth of all rows by default, and at most 2048. With half of these
+steps, networks with one noise level were not fully trained, and the wrong likelihood was selected. Therefore no
+comparison is made if the budget allows fewer steps."""
 OVERLAP = (1 + _NETWORKS / (_NETWORKS - 1)) ** 0.5
 """Factor of the standard error of a mean over the networks, whose training rows overlap (Nadeau and Bengio 2003)."""
 

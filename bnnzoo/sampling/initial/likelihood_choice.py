@@ -42,8 +42,8 @@ The training rows of the networks overlap. The true standard error of the mean g
 def is_likelihood_open(problem: Problem) -> bool:
     """Whether the run must select its noise model.
 
-    It must if the run is a regression with a time budget, and neither the recipe nor the model names a likelihood. The
-    initial positions must also be trained, and the training must hold out rows.
+    The run selects it if the run is a regression with a time budget, and neither the recipe nor the model names a
+    likelihood. The initial positions must also be trained, and the training must hold out rows.
     """
     description = problem.description
     return (
@@ -92,6 +92,8 @@ class Comparison(NamedTuple):
     @property
     def p(self) -> float:
         """The exact one-sided p value of Wilcoxon's signed-rank test; it is small if the gains are positive.
+
+        It is 1 if a gain is NaN, or if no gain is finite.
 
         The test uses ranks, so that a single network with very poor predictions cannot decide the result.
         """
@@ -161,7 +163,8 @@ def select_likelihood(
     held-out rows, so that a difference is not due to the rows.
 
     Nothing is compared, and all rows have one level of normal noise, if more than a quarter of the rows have the same
-    target.
+    target, if the budget is too small, or if the model or the sampler does not support one level per row. The second
+    comparison is omitted if the budget is too small for it, or if Student's t is not supported.
 
     Returns:
         the problem with the selected likelihood, and the comparisons that were made.
@@ -172,7 +175,7 @@ def select_likelihood(
     if not is_likelihood_open(problem):
         return problem, ()
     by_row = _with_likelihood(problem, NOISE_BY_ROW)
-    if by_row is None:  # the sampler supports only one noise level
+    if by_row is None:  # the model or the sampler supports only one noise level
         return problem, ()
 
     if equal := _describe_equal_targets(problem):
@@ -207,12 +210,12 @@ def _describe_equal_targets(problem: Problem) -> str:
     targets = problem.train.y if problem.train is not None else np.zeros((0, 0))
     for column in targets.T if targets.ndim == 2 else ():
         values, counts = np.unique(column, return_counts=True)
-        share = counts.max() / len(column)
-        if share > _MOST_EQUAL:
+        fraction = counts.max() / len(column)
+        if fraction > _MOST_EQUAL:
             return (
-                f"selected noise model: one noise level for all rows, because {share:.0%} of the rows have the target "
-                f"{values[counts.argmax()]:.4g}, which a continuous distribution does not describe; for counts, use "
-                "[[likelihood=poisson]] or negative-binomial; for codes of classes, use [[task=classification]]"
+                f"selected noise model: one noise level for all rows, because {fraction:.0%} of the rows have the "
+                f"target {values[counts.argmax()]:.4g}, which a continuous distribution does not describe; for counts, "
+                "use [[likelihood=poisson]] or negative-binomial; for codes of classes, use [[task=classification]]"
             )
     return ""
 

@@ -57,7 +57,10 @@ class ModelComparison(NamedTuple):
     @property
     def sentence(self) -> str:
         """A sentence that names the selected model and the mean losses."""
-        means = ", ".join(f"{_CANDIDATES[widths]} {np.mean(losses):.3g}" for widths, losses in self.losses.items())
+        means = ", ".join(
+            f"{_CANDIDATES[widths]} {np.mean(losses[np.isfinite(losses)]):.3g}"
+            for widths, losses in self.losses.items()
+        )
         text = (
             f"selected model: {_CANDIDATES[self.selected]}; mean loss of trained networks on held-out rows, in nats "
             f"per row: {means}; one hidden layer is selected unless another model is better by more than two standard "
@@ -91,8 +94,9 @@ def select_model(
         key: random key of the networks and of the held-out rows.
 
     Returns:
-        the problem with explicit widths, and the comparison. The comparison is None if there is nothing to select, or
-        if the budget is too small for it. One hidden layer is then used in place of `auto`.
+        the problem with explicit widths, and the comparison. The comparison is None if `hidden` is not `auto`; the
+        problem is then unchanged. It is also None if networks cannot be compared (`held_out.can_compare`), if some
+        parameters are not sampled, or if the budget is too small; `auto` then becomes one hidden layer.
 
     Raises:
         InterruptedRunError: if `work.stop` returned a signal.

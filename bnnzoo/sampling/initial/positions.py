@@ -87,10 +87,11 @@ def initial_positions(
     work: StartWork,
     key: PRNGKeyArray,
 ) -> Float[Array | np.ndarray, "chain dim"]:
-    """Return the given initial positions; if there are none, make initial positions by the recipe's `init`.
+    """Return the given initial positions; if there are none, the positions that the recipe's `init` requests.
 
     Raises:
-        UsageError: if the given positions have a wrong shape, or if a given network does not fit the training rows.
+        UsageError: if the given positions have a wrong shape, if a given network does not fit the training rows, or if
+            the file of `init` cannot be used.
         InterruptedRunError: if `work.stop` returned a signal.
     """
     if given_positions is not None:
@@ -116,10 +117,10 @@ def initial_positions(
 def fixed_values(problem: Problem, *, work: StartWork, key: PRNGKeyArray) -> dict[str, np.ndarray]:
     """Return the values of the parameters that are not sampled, by name; empty if every parameter is sampled.
 
-    The whole network is trained once, and all chains use the same values.
+    The whole network is trained once (`train_whole_network`), and all chains use the same values.
 
     Raises:
-        UsageError: if the user's network does not fit the training rows.
+        UsageError: as for `train_whole_network`.
         InterruptedRunError: if `work.stop` returned a signal.
     """
     if problem.description is None or not (fixed_names := named_leaves(problem.network_posterior.network)):
@@ -135,11 +136,11 @@ def train_whole_network(
 ) -> tuple[Problem, Float[np.ndarray, " dim"]]:
     """Train one network for all chains. Return the problem in which all parameters are sampled, and the trained theta.
 
-    With `init` "given", the network is not trained, and theta has the values of the user's network. With the file of a
-    run, theta is the run's draw with the largest log density.
+    With `init` "given" or the file of a network, the network is not trained, and theta has the values of the user's
+    network. With the file of a run, theta is the run's draw with the largest log density.
 
     Raises:
-        UsageError: if the user's network does not fit the training rows.
+        UsageError: if the user's network does not fit the training rows, or if the file of `init` cannot be used.
         InterruptedRunError: if `work.stop` returned a signal.
     """
     whole_network = problem.with_all_sampled()

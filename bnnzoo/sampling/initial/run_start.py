@@ -13,6 +13,7 @@ from jaxtyping import Float
 from bnnzoo import store
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
+from bnnzoo.files.shell import quoted
 from bnnzoo.store import schema
 
 
@@ -55,7 +56,7 @@ def best_draw(problem: Problem, path: Path) -> Float[np.ndarray, " dim"]:
 def _shape(tree: xr.DataTree, path: Path) -> tuple[int, int]:
     sizes = tree[schema.POSTERIOR].sizes if schema.POSTERIOR in tree.children else {}
     if not all(sizes.get(dim) for dim in schema.SAMPLED):
-        raise UsageError(f"{path}: [[init]]: the run has no draws yet")
+        raise UsageError(f"{path}: [[init]]: the run has no draws yet; continue it with bnnzoo resume {quoted(path)}")
     return sizes[schema.CHAIN], sizes[schema.DRAW]
 
 
@@ -75,6 +76,10 @@ def _position(problem: Problem, tree: xr.DataTree, path: Path, chain: int, draw:
         elif schema.FIXED + block.name in constant:
             values = constant[schema.FIXED + block.name].to_numpy()
         elif block.name in of_network:
+            if schema.KEPT_ROWS in constant:
+                raise UsageError(
+                    f"{path}: [[init]]: the run kept predictions instead of parameters; use a run with [[keep=draws]]"
+                )
             raise UsageError(
                 f"{path}: [[init]]: the run has no parameter {block.name}, which {problem.recipe.model.name} needs; "
                 "use the model of that run"

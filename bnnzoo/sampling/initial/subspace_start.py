@@ -27,7 +27,9 @@ from bnnzoo.sampling.devices.processes import Processes
 from bnnzoo.sampling.initial import positions
 
 SMALLEST = {"identified": 100.0, "linearised": 0.0}
-"""Smallest threshold that is tried if the recipe sets none. A linear model needs no threshold."""
+"""Smallest threshold that is tried if the recipe sets none. A linear model needs no threshold.
+
+If half of the largest eigenvalue is smaller, this half is tried first."""
 _LADDER = 10.0 ** np.arange(2, 8.01, 0.25)
 """Further thresholds that are tried if the recipe sets none."""
 _ROWS = 2000
@@ -51,11 +53,14 @@ class Subspace(NamedTuple):
     """The arrays `mode`, `basis`, `centre` and, if predictions add them, `others` of a `SubspaceNetwork`."""
     kind: str
     tau: float
+    """Threshold of the eigenvalues."""
     num_parameters: int
     variance_fraction: float
+    """Fraction of the variance of the network's outputs that the sampled directions contribute."""
     rows_needed: float
     """Predicted number of rows with which an independent proposal has sigma2 = 1; 0 if the recipe sets `tau`."""
     mode_distance: float
+    """Distance to the exact mode (`Mode.distance`)."""
 
     @property
     def num_directions(self) -> int:
@@ -101,8 +106,8 @@ def find_subspace(
         key: random key.
 
     Raises:
-        UsageError: if no direction has a curvature above the threshold of the recipe, or if the network and its data
-            are too large.
+        UsageError: if no direction has a curvature above the threshold of the recipe, if the network and its data are
+            too large, if the recipe's `other_directions` is not supported, or if the user's network cannot be used.
         InterruptedRunError: if `work.stop` returned a signal.
     """
     _check_others(problem)
@@ -115,8 +120,9 @@ def find_subspace(
     largest = float(mode.spectrum.values[0])
     if choice.tau is not None and largest <= choice.tau:
         raise UsageError(
-            f"{choice.kind}: in no direction is the curvature of the posterior more than {choice.tau:g} times that of "
-            f"the prior (the largest ratio is {largest:.3g}); use a smaller threshold, or [[stochastic=all]]"
+            f"[[stochastic={choice.kind}:{choice.tau:g}]]: in no direction is the curvature of the posterior more than "
+            f"{choice.tau:g} times that of the prior (the largest ratio is {largest:.3g}); use a smaller threshold, or "
+            "[[stochastic=all]]"
         )
     tau, rows_needed = choice.tau, 0.0
     if tau is None:
@@ -203,7 +209,8 @@ def _choose_threshold(
     """Return the smallest threshold for which mini-batches of `_ROWS` rows suffice, and the number of rows needed.
 
     Mini-batches suffice if sigma2 is at most `_SIGMA2`, and if the log posterior is concave at the mode
-    (`_LEAST_CURVATURE`). The number of rows needed is the number for sigma2 = 1.
+    (`_LEAST_CURVATURE`). If they suffice for no threshold, the largest one is returned. The number of rows needed is
+    the number for sigma2 = 1.
 
     Args:
         posterior: the posterior of all directions with eigenvalues above `floor`.
@@ -244,7 +251,7 @@ def _smallest_curvature(
     centre = posterior.centre()
     assert centre is not None
 
-    def curved(direction: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    def curvature_times(direction: Float[Array, " dim"]) -> Float[Array, " dim"]:
         change = jax.jvp(jax.grad(posterior.log_density), (centre,), (direction,))[1]
         return -jnp.where(is_sampled, change, 0.0)
 
@@ -255,7 +262,7 @@ def _smallest_curvature(
 
     def extend(step: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
         basis, images = state
-        image = curved(basis[step])
+        image = curvature_times(basis[step])
         rest = image - basis.T @ (basis @ image)
         rest = rest - basis.T @ (basis @ rest)  # once more, because of rounding
         basis = basis.at[step + 1].set(unit(rest, 1e-4), mode="drop")

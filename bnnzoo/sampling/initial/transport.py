@@ -22,14 +22,14 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.sampling.devices.placement import Placement
 from bnnzoo.sampling.keys import keys_by_chain
 
-_STEPS_A_STEP, _MOST_STEPS = 10, 2000
+_STEPS_PER_WARMUP_STEP, _MOST_STEPS = 10, 2000
 """Number of gradient steps per step of warm-up, and the largest number of gradient steps."""
 _BATCH = 128
 _FIRST, _LAST = 0.1, 1e-4
-"""First and last learning rate, in units of the spread of a parameter. Each step reduces the rate by one factor."""
-_SPREAD_OF = 64
+"""First and last learning rate, in units of the spread of a parameter. Every step reduces it by the same factor."""
+_SPREAD_DRAWS = 64
 """Number of draws of `posterior.start` from which the spread of a parameter is computed."""
-_STEPS_A_CALL = 200
+_STEPS_PER_CALL = 200
 # Gradients become smaller by orders of magnitude during the movement. With Adam's usual b2 = 0.999, the large gradients
 # at the start would keep the later steps too small.
 _ADAM = optax.scale_by_adam(b1=0.9, b2=0.95)
@@ -50,9 +50,10 @@ def transport(
 ) -> Iterator[tuple[int, Float[Array, "chain dim"]]]:
     """Move each chain with Adam (Kingma and Ba 2015), with decreasing steps and mini-batches of 128 rows.
 
-    A step of a parameter is in units of the parameter's spread, which is its standard deviation over draws of
-    `posterior.start`. Chains therefore cross a wide prior as fast as a narrow prior. If the log posterior density of a
-    chain has not increased at the end, the chain keeps its initial position.
+    A posterior without mini-batches uses all rows in each step. A step of a parameter is in units of the parameter's
+    spread, which is its standard deviation over draws of `posterior.start`. Chains therefore cross a wide prior as fast
+    as a narrow prior. If the log posterior density of a chain has not increased at the end, the chain keeps its initial
+    position.
 
     Args:
         posterior: the posterior of the run.
@@ -70,8 +71,8 @@ def transport(
     spread = placement.put(_spread(posterior, jax.random.fold_in(key, 2**32 - 1)), None)
     total = num_steps(num_warmup)
     state = placement.put_process_part(jax.vmap(lambda theta: _Moving(theta, _ADAM.init(theta)))(start), 0)
-    for first in range(0, total, _STEPS_A_CALL):
-        end = min(total, first + _STEPS_A_CALL)
+    for first in range(0, total, _STEPS_PER_CALL):
+        end = min(total, first + _STEPS_PER_CALL)
         state = _advance(posterior, spread, placement, state, keys, np.int32(first), np.int32(end), np.int32(total))
         theta = state.theta if end < total else _keep_better(posterior, placement, start, state.theta)
         yield end, jax.block_until_ready(theta)
@@ -79,7 +80,7 @@ def transport(
 
 def num_steps(num_warmup: int) -> int:
     """Return the number of gradient steps before `num_warmup` steps of warm-up."""
-    return min(_MOST_STEPS, _STEPS_A_STEP * num_warmup)
+    return min(_MOST_STEPS, _STEPS_PER_WARMUP_STEP * num_warmup)
 
 
 def evaluations(posterior: AbstractPosterior, num_warmup: int) -> int:
@@ -98,7 +99,7 @@ def evaluations(posterior: AbstractPosterior, num_warmup: int) -> int:
 
 @eqx.filter_jit
 def _spread(posterior: AbstractPosterior, key: PRNGKeyArray) -> Float[Array, " dim"]:
-    draws = jax.vmap(lambda k: posterior.start(key=k))(jax.random.split(key, _SPREAD_OF))
+    draws = jax.vmap(lambda k: posterior.start(key=k))(jax.random.split(key, _SPREAD_DRAWS))
     return jnp.std(draws, 0)
 
 

@@ -38,7 +38,7 @@ def restore(arrays: Mapping[str, np.ndarray], template: PyTree) -> PyTree:
     """
     expected_leaves = _named(template)
     if set(arrays) != {name for name, _ in expected_leaves}:
-        raise UsageError("the checkpoint's arrays do not match the recipe; start the run again with [[force=True]]")
+        raise UsageError("checkpoint: its arrays do not match the recipe; start the run again with [[force=True]]")
     leaves: list[Any] = []
     for name, leaf in expected_leaves:
         array = arrays[name]

@@ -102,8 +102,8 @@ class Setup(eqx.Module):
     def sampler_step(self, phase: Phase, state: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Stats]:
         """Run one step of the sampler, and check its result during tracing, because plugins may contain errors."""
         # Error messages name the method that the author wrote: `warmup_step` if it is overridden, otherwise `step`.
-        trains = phase == "warm-up" and type(self.sampler).warmup_step is not AbstractSampler.warmup_step
-        step = self.sampler.warmup_step if trains else self.sampler.step
+        has_own_method = phase == "warm-up" and type(self.sampler).warmup_step is not AbstractSampler.warmup_step
+        step = self.sampler.warmup_step if has_own_method else self.sampler.step
         result = step(self.posterior, state, key=key)
         sampler_output.check_step(self.sampler, step.__name__, state, result)
         return result
@@ -234,7 +234,7 @@ def _row(
             return setup.one_step(work.phase, carry, jax.random.fold_in(key, first + jnp.asarray(j, first.dtype)))
 
         carry, stats = _ONE_BY_ONE.all_chains(chain_step, work.setup, carry, keys)
-        return carry, {n: _reduced(reduce_rules.get(n, "last"), reduced.get(n), stats[n]) for n in stats}
+        return carry, {n: _reduce(reduce_rules.get(n, "last"), reduced.get(n), stats[n]) for n in stats}
 
     def step_for_means(j: Array, value: tuple[Carry, Stats]) -> tuple[Carry, Stats]:
         carry, stats = step(j, value)
@@ -251,7 +251,7 @@ def _row(
     return carry, values | ({_POSITION: work.setup.values_to_keep(carry.states)} if work.keep else {})
 
 
-def _reduced(rule: Reduce, reduced: Array | None, value: Array) -> Array:
+def _reduce(rule: Reduce, reduced: Array | None, value: Array) -> Array:
     """Add the value of a step: to a sum if the rule is "mean" (the caller divides it), else as the new result."""
     return value if reduced is None or rule != "mean" else reduced + value.astype(reduced.dtype)
 

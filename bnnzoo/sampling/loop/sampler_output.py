@@ -16,7 +16,7 @@ def check_state(sampler: Any, state: Any, theta: Any) -> None:
     """Check that the first state of a sampler has a position with the shape and type of `theta`.
 
     Raises:
-        BnnzooError: if it has not; the message names the sampler and the problem.
+        BnnzooError: if the state has no such position; the message names the sampler and the problem.
     """
     position = getattr(state, "position", None)
     if position is None:
@@ -33,7 +33,7 @@ def check_step(sampler: Any, method: str, state: Any, result: Any) -> None:
     """Check that a step returns a state with the structure of `state`, and statistics that a file can store.
 
     Raises:
-        BnnzooError: if it does not; the message names the sampler, the method and the problem.
+        BnnzooError: if the step returns anything else; the message names the sampler, the method and the problem.
     """
     if not (isinstance(result, tuple) and len(result) == 2):
         raise _fault(

@@ -15,6 +15,8 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -48,8 +50,8 @@ def fit(job: dict[str, Any]) -> dict[str, Any]:
     """Fit a method on a fold and return its scores, its times and the description of the computation.
 
     Args:
-        job: `problem`, `fold`, `method`, `seed`, `budget` in seconds, and the text of a `recipe` that is repeated
-            exactly, or "".
+        job: `problem`, `fold`, `method`, `seed`, `budget` in seconds, and `recipe`: the text of a recipe that is
+            repeated exactly, or "".
     """
     name, path, target = job["problem"]
     method = Method(*job["method"])
@@ -59,17 +61,17 @@ def fit(job: dict[str, Any]) -> dict[str, Any]:
     rows = read_rows(problem, job["fold"], job["seed"])
     result = {"rows": len(rows.y), "test_rows": len(rows.y_test), "features": rows.x.shape[1]}
     fit_method = _fit_peer if method.kind == "peer" else _fit_bnnzoo
-    details, distribution, y_test, unit = fit_method(method, rows, job)
+    details, predict, y_test, unit = fit_method(method, rows, job)
     start = time.perf_counter()
-    metrics = score(distribution, y_test, unit)
+    metrics = score(predict(), y_test, unit)
     return {**result, **details, "seconds_predict": time.perf_counter() - start, "metrics": metrics}
 
 
 _MOST_DRAWS = 2000
-"""Number of draws of a run that are scored. The distribution function of Student's t needs minutes for many more."""
+"""Largest number of draws that are scored. For many more, the distribution function of Student's t takes minutes."""
 
-Fitted = tuple[dict[str, Any], Distribution, np.ndarray, float]
-"""Details of a fit, the predictive distribution of the test rows, their targets, and the unit of the scores."""
+Fitted = tuple[dict[str, Any], Callable[[], Distribution], np.ndarray, float]
+"""Details of a fit, a function that predicts the test rows, their targets, and the unit of the scores."""
 
 
 def _fit_bnnzoo(method: Method, rows: Rows, job: dict[str, Any]) -> Fitted:
@@ -93,7 +95,7 @@ def _fit_bnnzoo(method: Method, rows: Rows, job: dict[str, Any]) -> Fitted:
         **options,
     )
     details = _details(run.attributes, time.perf_counter() - start)
-    return details, run.predictive(rows.x_test, draws=_MOST_DRAWS), rows.y_test, float(rows.y.std())
+    return details, partial(run.predictive, rows.x_test, draws=_MOST_DRAWS), rows.y_test, float(rows.y.std())
 
 
 def _fit_reference(method: Method, problem: Problem, job: dict[str, Any]) -> dict[str, Any]:
@@ -161,7 +163,7 @@ def _fit_peer(method: Method, rows: Rows, job: dict[str, Any]) -> Fitted:
         "versions": _versions("bnnzoo", "numpy") | peer_version(type(peer), method),
         "hardware": _hardware("cpu"),
     }
-    return details, peer.predict((rows.x_test - centre) / spread), (rows.y_test - mean) / unit, 1.0
+    return details, partial(peer.predict, (rows.x_test - centre) / spread), (rows.y_test - mean) / unit, 1.0
 
 
 def _versions(*packages: str) -> dict[str, str]:

@@ -125,6 +125,8 @@ def table(
 ) -> None:
     """Show the mean ranks with a critical difference, paired differences, and the scores of each problem.
 
+    For reference posteriors, show the distances from each reference and the cost of each sampler instead.
+
     \b
     Examples:
       bnnzoo bench table bench

@@ -42,8 +42,8 @@ class Distribution(Protocol):
 class Peer(Protocol):
     """A method from another package.
 
-    Inputs and targets are standardised: each column of the training rows has mean 0 and standard deviation 1. A class
-    attribute `requires` may name the distribution that must be installed; its version is recorded.
+    Inputs and targets are standardised: each column of the training rows has mean 0 and standard deviation 1. The class
+    attribute `requires` may name the package that must be installed. The version of this package is recorded.
     """
 
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> Any:

@@ -26,11 +26,11 @@ _SHARED = frozenset(
         *("example", "distributed"),
     )
 )
-"""Keys of a recipe that the benchmark itself determines."""
+"""Keys of a recipe that the benchmark itself determines, or does not use."""
 
 
 class Method(NamedTuple):
-    """A method as it was typed."""
+    """A method of the benchmark: its name in the results, its kind, and its definition."""
 
     name: str
     kind: Kind
@@ -47,7 +47,7 @@ def parse_methods(names: Iterable[str]) -> list[Method]:
     """Return the methods with these names.
 
     Raises:
-        UsageError: if a name is not a method, or occurs twice.
+        UsageError: if a name is not a method or occurs twice, or if there are no names.
     """
     methods: dict[str, Method] = {}
     for name in names:
@@ -76,8 +76,8 @@ def _parse(name: str) -> Method:
         # Models and samplers are lower case, and classes are not.
         is_class = after.isidentifier() and after[0].isupper()
         return Method(name, "peer" if is_class else "pair", name)
-    close = ", ".join(["default", *sorted(peers), "MODEL:SAMPLER", "SAMPLER", "recipe.yaml", "package.module:Class"])
-    raise UsageError(f"--methods: unknown method {name!r}{' before the colon' * bool(colon)}; use one of {close}")
+    forms = ", ".join(["default", *sorted(peers), "MODEL:SAMPLER", "SAMPLER", "recipe.yaml", "package.module:Class"])
+    raise UsageError(f"--methods: unknown method {name!r}{' before the colon' * bool(colon)}; use one of {forms}")
 
 
 def _is_sampler(name: str) -> bool:
@@ -90,7 +90,7 @@ def load_peer(method: Method) -> Any:
     """Return a new object of the peer's class.
 
     Raises:
-        UsageError: if the class or its package is missing. The message says how to install the package.
+        UsageError: if the class, one of its methods, or a package is missing.
     """
     home, _, attribute = method.target.partition(":")
     if (folder := os.getcwd()) not in sys.path:
@@ -100,7 +100,7 @@ def load_peer(method: Method) -> Any:
     except (ImportError, AttributeError) as error:
         raise UsageError(f"--methods: {method.name}: cannot be imported ({error}); install its package") from error
     if missing := [name for name in ("fit", "predict") if not callable(getattr(peer_class, name, None))]:
-        raise UsageError(f"--methods: {method.name}: the class has no method {missing[0]}")
+        raise UsageError(f"--methods: {method.name}: the class has no method {missing[0]}; add it (see docs/bench.md)")
     peer_version(peer_class, method)
     return peer_class()
 
@@ -149,7 +149,10 @@ def check_methods(methods: Iterable[Method]) -> None:
 
 
 def keywords_of(recipe: str, place: str = "the recipe") -> dict[str, Any]:
-    """Return the keywords of `bnnzoo.sample` for a recipe's text. Keys about data and the key `example` are omitted.
+    """Return the keywords of `bnnzoo.sample` for a recipe's text.
+
+    Keys without a value are omitted, and so are the keys that the benchmark itself determines or does not use, such as
+    `data`, `seed` and `example`.
 
     Raises:
         UsageError: if the text is not a YAML mapping.
@@ -159,7 +162,7 @@ def keywords_of(recipe: str, place: str = "the recipe") -> dict[str, Any]:
     try:
         content = YAML(typ="safe", pure=True).load(recipe)
     except YAMLError as error:
-        raise UsageError(f"{place}: not YAML ({' '.join(str(error).split())})") from error
+        raise UsageError(f"{place}: invalid YAML ({' '.join(str(error).split())}); correct it") from error
     if not isinstance(content, dict):
         raise UsageError(f"{place}: expected a mapping such as 'model: mlp', got {type(content).__name__}")
     return {key: value for key, value in content.items() if value is not None and key not in _SHARED}
@@ -175,5 +178,5 @@ _POSTERIOR = frozenset(
 
 
 def posterior_keywords(recipe: str) -> dict[str, Any]:
-    """Return the keywords of `bnnzoo.sample` that determine the posterior of a recipe's text."""
+    """Return the keywords of `bnnzoo.sample` that determine the posterior and the trained start of a recipe's text."""
     return {key: value for key, value in keywords_of(recipe).items() if key in _POSTERIOR}

@@ -109,11 +109,11 @@ def _html(part: Part) -> str:
 
 
 def _cell(column: int, cell: Cell) -> str:
-    text = isinstance(cell.value, str)
-    classes = [cell.tone, "left" * text, "long" * (len(cell.text) > _LONG)]
+    is_text = isinstance(cell.value, str)
+    classes = [cell.tone, "left" * is_text, "long" * (len(cell.text) > _LONG)]
     value = cell.value if isinstance(cell.value, str) or math.isfinite(cell.value) else "1e308"
-    name = " ".join(filter(None, classes))
-    attributes = f' data-value="{escape(str(value))}"' + (f' class="{name}"' if name else "")
+    class_names = " ".join(filter(None, classes))
+    attributes = f' data-value="{escape(str(value))}"' + (f' class="{class_names}"' if class_names else "")
     return (
         f'<th scope="row"{attributes}>{escape(cell.text)}</th>'
         if not column
@@ -125,7 +125,7 @@ _WIDTH, _LABEL, _RIGHT, _ROW, _TOP = 390, 142, 16, 24, 58
 
 
 def diagram(ranking: Ranking) -> str:
-    """Return the critical-difference diagram as SVG: a row per method, and a bar per group of similar methods."""
+    """Return the critical-difference diagram as SVG: a row per method, and a bar per group of `Ranking.groups`."""
     means, groups, limit = ranking.mean_ranks, ranking.groups(), ranking.critical_difference or 0.0
     count = len(ranking.methods)
     scale = (_WIDTH - _LABEL - _RIGHT) / max(count - 1, 1)

@@ -31,7 +31,7 @@ class ParetoPlot(NamedTuple):
 def front(points: Sequence[Point]) -> list[Point]:
     """Return the points that no other point beats in both numbers, the fastest first.
 
-    Of points with equal numbers, the first one is returned.
+    If several points have equal numbers, only the first one is returned.
     """
     kept: list[Point] = []
     for point in sorted(points, key=lambda point: (point.seconds, point.distance)):
@@ -91,7 +91,7 @@ class _Axis(NamedTuple):
 
     @classmethod
     def containing(cls, values: Sequence[float], start: float, end: float) -> _Axis:
-        """Construct an axis that contains the values, with a margin of at least a third."""
+        """Construct an axis that contains the values. At each end, the margin is a factor of 1.4."""
         return cls(min(values) / 1.4, max(values) * 1.4, start, end)
 
     def place(self, value: float) -> float:

@@ -77,8 +77,8 @@ class GaussianProcess:
             return best.x, float(best.fun)
 
         if len(y) > _MOST_ROWS_OF_A_GP:
-            chosen = np.random.default_rng(seed).choice(len(y), _MOST_ROWS_OF_A_GP, replace=False)
-            x, y = x[chosen], y[chosen]
+            sample = np.random.default_rng(seed).choice(len(y), _MOST_ROWS_OF_A_GP, replace=False)
+            x, y = x[sample], y[sample]
         bounds = (1e-5, 1e5)
         lengths: Any = np.full(x.shape[1], np.sqrt(x.shape[1]))
         kernel = ConstantKernel(1.0, bounds) * RBF(lengths, bounds) + WhiteKernel(0.1, (1e-6, 10.0))
@@ -97,7 +97,10 @@ class CatBoost:
     requires: ClassVar[str] = "catboost"
 
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> None:
-        """Boost until the held-out loss rises or the time is over."""
+        """Boost until the held-out loss has not improved for 100 iterations.
+
+        Stop earlier after 5000 iterations, or when the time is over.
+        """
         import catboost  # pyright: ignore[reportMissingImports]
 
         end = time.monotonic() + seconds
@@ -131,7 +134,10 @@ class NgBoost:
     requires: ClassVar[str] = "ngboost"
 
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> None:
-        """Boost until the held-out loss rises. The time limit is ignored, because the package has none."""
+        """Boost until the held-out loss has not improved for 50 iterations, but at most for 2000 iterations.
+
+        The time limit is ignored, because the package has none.
+        """
         del seconds
         from ngboost import NGBRegressor  # pyright: ignore[reportMissingImports]
 

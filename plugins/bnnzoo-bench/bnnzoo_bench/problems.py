@@ -49,7 +49,7 @@ class Rows(NamedTuple):
 
 
 def find_problems(paths: Iterable[Path], target: str | None = None) -> list[Problem]:
-    """Return the problems at the paths, sorted by name within each path.
+    """Return the problems at the paths, in the order of the paths. The problems in a folder are sorted by name.
 
     Without a path the only problem is `diabetes`, a table of scikit-learn.
 
@@ -58,7 +58,9 @@ def find_problems(paths: Iterable[Path], target: str | None = None) -> list[Prob
         target: the target column of CSV files; their last column if None.
 
     Raises:
-        UsageError: if a path has no problem, a name occurs twice, or a CSV file lacks the target.
+        UsageError: if a path has no problem, a name occurs twice, a CSV file is unreadable or lacks the target, or
+            references are combined with tables.
+        NotFoundError: if there is no reference with this name.
     """
     paths = list(paths)
     problems = [problem for path in paths for problem in _at(path, target)] if paths else [_diabetes()]
@@ -68,7 +70,7 @@ def find_problems(paths: Iterable[Path], target: str | None = None) -> list[Prob
             raise UsageError(
                 f"{problem.path}: the name {problem.name!r} is also the name of {other.path}; rename one of them"
             )
-        if not (problem.path.is_dir() or problem.is_reference or problem.name == "diabetes"):
+        if not (problem.path.is_dir() or problem.is_reference or problem == _diabetes()):
             _check_header(problem)
     if len({problem.is_reference for problem in problems}) > 1:
         raise UsageError("--problems: references and tables cannot be in the same benchmark; use two folders with -o")
@@ -135,7 +137,10 @@ def count_folds(problem: Problem) -> int:
         with gzip.open(mask, "rt") as file:
             return len(file.readline().split(","))
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise UsageError(f"{mask}: cannot be read ({error}); column k is 1 for the test rows of fold k") from error
+        raise UsageError(
+            f"{mask}: cannot be read ({error}); write a compressed CSV file without a header, in which column k is 1 "
+            "for the test rows of fold k"
+        ) from error
 
 
 def digest(problem: Problem) -> str:
@@ -147,8 +152,9 @@ def read_rows(problem: Problem, fold: int, seed: int) -> Rows:
     """Return the rows of a fold. The seed determines the folds of a CSV file.
 
     Raises:
-        UsageError: if cells are not finite numbers, or if the fold has too few training or test rows. The message names
-            the file.
+        UsageError: if cells are missing or not finite, if the target or another column cannot be used, if the mask of
+            the test rows has a wrong length, if the fold has no test rows, or if it has fewer than two different
+            training targets.
     """
     x, y = _read_table(problem)
     if problem.path.is_dir():

@@ -23,7 +23,10 @@ class Ranking(NamedTuple):
     ranks: np.ndarray
     """[problem, method]; methods that failed share the last ranks."""
     friedman_p: float | None
-    """P-value of Friedman's test that all methods are alike; None with fewer than 3 methods or 2 problems."""
+    """P-value of Friedman's test that all methods are alike.
+
+    It is None with fewer than 3 methods or 2 problems, or if all methods have the same rank on all problems.
+    """
     critical_difference: float | None
     """Nemenyi's critical difference of two mean ranks at the level 0.05; None with fewer than 2 problems or methods."""
 
@@ -48,7 +51,7 @@ class Ranking(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The mean difference between the scores of a method and of the reference, over folds or problems."""
+    """A mean of scores, or of differences of scores, over folds or problems, with its standard error."""
 
     mean: float
     se: float | None
@@ -115,9 +118,9 @@ def paired_difference(
     lines: Sequence[Line], problem: str, method: str, reference: str, metric: str
 ) -> Difference | None:
     """Return the mean difference over the folds on which both methods succeeded; None if there is no such fold."""
-    one, other = by_fold(lines, problem, method), by_fold(lines, problem, reference)
-    folds = [f for f in one if f in other and one[f]["status"] == other[f]["status"] == "done"]
-    return mean_difference([one[f]["metrics"][metric] - other[f]["metrics"][metric] for f in folds])
+    fits, reference_fits = by_fold(lines, problem, method), by_fold(lines, problem, reference)
+    folds = [f for f in fits if f in reference_fits and fits[f]["status"] == reference_fits[f]["status"] == "done"]
+    return mean_difference([fits[f]["metrics"][metric] - reference_fits[f]["metrics"][metric] for f in folds])
 
 
 def mean_difference(values: Sequence[float]) -> Difference | None:

@@ -33,7 +33,7 @@ _SMALLEST = 1e-6
 
 
 def is_of_references(lines: Sequence[Line]) -> bool:
-    """Whether the results are of references."""
+    """Whether the results are those of a benchmark on reference posteriors."""
     return bool(lines) and lines[0].get("kind") == "sampler"
 
 

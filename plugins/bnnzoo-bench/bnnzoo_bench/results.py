@@ -26,7 +26,7 @@ def key_of(line: Mapping[str, Any]) -> Key:
 
 
 def read_results(folder: Path | str) -> list[Line]:
-    """Return the last result of each fit, in the order of the file. A truncated last line is ignored.
+    """Return the last result of each fit, in the order of the file. A truncated or corrupted last line is ignored.
 
     Raises:
         UsageError: if there is no file, or a line other than the last is corrupted.

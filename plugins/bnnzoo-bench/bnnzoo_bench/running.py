@@ -105,9 +105,9 @@ def run_plan(plan: Plan, results: Results, *, retry_failed: bool = False, report
     Raises:
         UsageError: before the first fit, if the settings, data or recipes differ from those of the results.
     """
-    sums = {problem.name: digest(problem) for problem in plan.problems}
+    digests = {problem.name: digest(problem) for problem in plan.problems}
     recipes = {method.name: method.sha256 for method in plan.methods}
-    data = {problem.name: (sums[problem.name], problem.target) for problem in plan.problems}
+    data = {problem.name: (digests[problem.name], problem.target) for problem in plan.problems}
     results.refuse_changes({"budget": plan.budget, "seed": plan.seed}, data, recipes)
     finished = {key_of(line) for line in results.lines if line["status"] == "done" or not retry_failed}
     pending = [fit for fit in plan.fits() if _key(*fit) not in finished]
@@ -128,7 +128,7 @@ def run_plan(plan: Plan, results: Results, *, retry_failed: bool = False, report
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "source": str(problem.path),
             "target": problem.target,
-            "sha256": sums[problem.name],
+            "sha256": digests[problem.name],
             "definition": method.target if method.kind != "recipe" else str(Path(method.target).resolve()),
             "kind": method.kind,
             "recipe_sha256": recipes[method.name],
@@ -148,11 +148,13 @@ def _key(problem: Problem, fold: int, method: Method) -> Key:
 def fit_in_child(
     problem: Problem, fold: int, method: Method, budget: float, seed: int, recipe: str = ""
 ) -> dict[str, Any]:
-    """Fit in a process of its own and return the result, whose status is "failed" if the process crashed.
+    """Fit in a process of its own and return the result.
+
+    The status of the result is "failed" if the fit failed, if the process crashed, or if it exceeded the time limit.
 
     Args:
-        problem: the table.
-        fold: the number of its division into training and test rows.
+        problem: the table or the reference.
+        fold: the number of the table's division into training and test rows.
         method: the method.
         budget: seconds of a fit.
         seed: the seed of the fit, and of the folds of a CSV file.
@@ -178,7 +180,7 @@ def fit_in_child(
                 process.communicate()
         if code == 0 and output.exists():
             return json.loads(output.read_text(encoding="utf-8"))
-        reason = f"the process was ended after {_time(limit)}" if code is None else _crash(code, errors)
+        reason = f"the fit exceeded the time limit of {_time(limit)}" if code is None else _crash(code, errors)
         return {"status": "failed", "reason": reason}
 
 

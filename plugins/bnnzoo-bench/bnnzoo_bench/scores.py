@@ -17,7 +17,9 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 
 
 def score(distribution: Distribution, y: np.ndarray, unit: float = 1.0) -> dict[str, float]:
-    """Return the mean scores of the rows, in multiples of `unit`.
+    """Return the mean scores of the rows.
+
+    CRPS, RMSE and interval score are divided by `unit`. The NLL is that of the targets divided by `unit`.
 
     Args:
         distribution: the predictive distribution of each row.

@@ -77,7 +77,7 @@ def sections(lines: Sequence[Line], metric: str = "crps", reference: str | None 
     if metric not in METRICS[:-1]:
         raise UsageError(f"--metric: unknown metric {metric!r}; use one of {', '.join(METRICS[:-1])}")
     if not lines:
-        raise UsageError("no results yet; bnnzoo bench run -o FOLDER writes them")
+        raise UsageError("the folder contains no results; bnnzoo bench run -o FOLDER writes them")
     ranking = rank_methods(lines, metric)
     if reference is None:
         reference = "default" if "default" in ranking.methods else ranking.methods[0]

@@ -77,7 +77,8 @@ def verify_fits(
         methods: names of the methods whose fits are repeated; if there are none, all methods.
 
     Raises:
-        UsageError: if no fit succeeded, or the data are missing or have changed.
+        UsageError: if no fit of these problems and methods succeeded, if the data are missing or have changed, or if a
+            peer cannot be used.
     """
     by_name = {problem.name: problem for problem in problems}
     done = [
@@ -108,7 +109,7 @@ def _parts(line: Line, problems: Mapping[str, Problem]) -> tuple[Problem, Method
     path = problems[name].path if name in problems else Path(line["source"])
     problem = Problem(name, path, line["target"])
     if not problem.data.exists():
-        raise UsageError(f"{problem.data}: no such file; name the place of the data with --problems")
+        raise UsageError(f"{problem.data}: no such file; give the path of the data with --problems")
     if digest(problem) != line["sha256"]:
         raise UsageError(f"{problem.data}: the data have changed since the fit; restore them")
     method = Method(line["method"], line["kind"], line["definition"])

@@ -212,7 +212,7 @@ def test_verify_finds_data_that_were_moved(call, tmp_path, capsys):
     capsys.readouterr()
     assert call("verify", "out") == 2
     assert capsys.readouterr().err == (
-        "bnnzoo: before/t.csv: no such file; name the place of the data with --problems\n"
+        "bnnzoo: before/t.csv: no such file; give the path of the data with --problems\n"
     )
     assert call("verify", "out", "--problems", "after", "-q") == 0
     assert call("verify", "out", "--problems", "after", "--methods", "mean, linear", "-q") == 0

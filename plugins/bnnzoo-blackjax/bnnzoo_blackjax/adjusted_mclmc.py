@@ -74,7 +74,7 @@ class AdjustedMclmc(AbstractKernel):
         )
 
     def step(self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray) -> tuple[KernelState, Stats]:
-        # BlackJAX stores the key for the number of steps in the state; here it derives from the step's own key.
+        # BlackJAX stores the key for the number of steps in the state. Here the key is derived from the step's own key.
         key, key_length = jax.random.split(key)
         state_with_key = replace(state, inner=state.inner._replace(random_generator_arg=key_length))
         next_state, stats = super().step(posterior, state_with_key, key=key)

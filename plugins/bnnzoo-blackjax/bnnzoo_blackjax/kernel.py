@@ -91,7 +91,7 @@ class AbstractKernel(AbstractSampler[KernelState]):
             for name, statistic in _REPORTED.items()
             if hasattr(info, name)
         }
-        # A ratio of infinities is NaN. Such a proposal is rejected, whatever the kernel did with it.
+        # The acceptance rate is NaN for a ratio of infinities. Reject such a proposal, even if the kernel accepted it.
         is_invalid = ~jnp.isfinite(inner.logdensity)
         if "acceptance_rate" in stats:
             is_invalid |= jnp.isnan(stats["acceptance_rate"])
@@ -115,13 +115,13 @@ class AbstractKernel(AbstractSampler[KernelState]):
     def settle(
         self, posterior: AbstractPosterior, state: KernelState, *, final: bool, key: PRNGKeyArray
     ) -> KernelState:
-        """Update the metric, except at the end of warm-up, and rescale the step size to the units of the new metric."""
+        """Update the metric, and rescale the step size to its units. At the end of warm-up, change nothing."""
         del posterior, key
         return state if final else update_metric(state)
 
     def tune(
         self, posterior: AbstractPosterior, states: KernelState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler, KernelState]:
-        """Pool the metric and the step size over all chains."""
+        """Give all chains the mean inverse mass and the median step size of the chains."""
         del posterior, final, key, num_steps
         return self, share_metric(states)

@@ -36,8 +36,8 @@ def distill(
 ) -> None:
     """Train one network that predicts like all draws of a run, with aleatoric and epistemic uncertainty.
 
-    The table shows what was lost: the difference of the negative log likelihoods (nll_gap), the error of the mean
-    in standard deviations of the target (rmse_mean), and the correlation of the epistemic uncertainties.
+    The table compares the student with the run: the difference of the negative log likelihoods (nll_gap), the error
+    of the mean in standard deviations of the target (rmse_mean), and the correlation of the epistemic uncertainties.
 
     \b
     Examples:
@@ -62,10 +62,11 @@ def distill(
     if json:
         print_json({"file": str(out), **student.about, **student.report})
         return
-    first = ("nll_teacher", "nll_student", "nll_gap", "nll_gap_se")
+    # Only test rows have these columns, so they are the last columns of the table.
+    last_columns = ("nll_teacher", "nll_student", "nll_gap", "nll_gap_se")
     rows = []
     for name, scores in student.report.items():
-        ordered = {key: scores[key] for key in sorted(scores, key=lambda key: key in first)}
+        ordered = {key: scores[key] for key in sorted(scores, key=lambda key: key in last_columns)}
         rows.append({"inputs": name} | {key: value for key, value in ordered.items() if value is not None})
     print_rows(rows)
     draws = student.about["chains"] * student.about["draws"]

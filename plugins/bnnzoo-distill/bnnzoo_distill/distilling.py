@@ -35,8 +35,9 @@ def distill(
 ) -> Student:
     """Train one small network that predicts like all draws of a run, and check it on held-out inputs.
 
-    The student learns the mean (or the class probabilities) and the aleatoric and epistemic uncertainty. Its training
-    inputs are the training rows of the run, and new inputs between, near and beyond these rows.
+    The student learns the mean (or the class probabilities) and the aleatoric and epistemic uncertainty. At most a
+    quarter of its training inputs are training rows of the run. The others are new inputs between, near and beyond
+    these rows.
 
     Args:
         run: the run, or its file.
@@ -44,14 +45,15 @@ def distill(
             the training rows of the run. Targets are not needed.
         test: rows with targets on which the student is checked; by default the test rows of the run. If there are none,
             generated inputs and samples of the run's predictions are used.
-        inputs: number of training inputs, at least 200. A tenth as many further inputs are held out.
+        inputs: number of training inputs, at least 200. A tenth as many further inputs are generated for the check.
         steps: number of optimisation steps.
         width: units of each of the three hidden layers.
         seed: seed of the inputs, the network and the batches.
         observer: a function that is called with the progress.
 
     Raises:
-        UsageError: if the run has neither one real target nor classes, or for the reasons of `Run.predict`.
+        UsageError: if the run is not supported (see `teacher.check_supported`), if a number is too small, or if the
+            rows of `data` or `test` do not match the run.
     """
     for name, value, least in (("inputs", inputs, _LEAST_INPUTS), ("steps", steps, 1), ("width", width, 1)):
         if value < least:
@@ -100,10 +102,11 @@ def _fit(
     settings: Settings,
     observer: Observer | None,
 ) -> Student:
-    """Train a student on the answers; inputs and target are scaled with the first `num_given` rows."""
+    """Train a student on the answers. The first `num_given` rows determine the scale of the inputs and the target."""
     given = answers.take(slice(num_given))
     y_mean, y_sd, tail = 0.0, 1.0, np.zeros(2)
-    if kind == "regression":  # variance of the target: of its mean over rows, plus the mean of its variance
+    if kind == "regression":
+        # The variance of the target is the variance of its mean over the rows, plus the mean of its variance.
         y_mean = float(given.mean.mean())
         y_sd = float(np.sqrt(given.mean.var() + np.mean(given.aleatoric**2 + given.epistemic**2)))
         tail = training.fit_tail(answers)

@@ -28,12 +28,12 @@ def check_output(path: str | Path, *, force: bool) -> Path:
     """Check that a student can be written to a file, and return its path.
 
     Raises:
-        UsageError: if the name has the wrong extension, if the file exists and `force` is false, or if a package that
-            the format needs is not installed.
+        UsageError: if the name has the wrong extension, if the folder does not exist, if the file exists and `force` is
+            false, or if a package that the format needs is not installed.
     """
     path = checked_path(path)
     if path.suffix not in (".nc", ".onnx"):
-        raise UsageError(f"{path}: the file of a student must end in .nc or .onnx")
+        raise UsageError(f"{path}: the name of a student's file must end in .nc or .onnx")
     check_free(path, force=force)
     store.check_room(path, 0)
     if path.suffix == ".onnx":
@@ -78,13 +78,14 @@ def load(path: str | Path) -> Student:
     """Read a student from a .nc file. Nothing in the file is executed, and JAX is not imported.
 
     Raises:
-        UsageError: if the file is missing, is not a student, or is damaged.
+        UsageError: if the file is missing or is not a student in a .nc file.
+        DamagedError: if the file is damaged.
     """
     path = checked_path(path)
     if not path.exists():
         raise UsageError(f"{path}: no such student; create it with bnnzoo distill RUN -o {path}")
     if path.suffix == ".onnx":
-        raise UsageError(f"{path}: read it with onnxruntime; load reads the .nc file of a student")
+        raise UsageError(f"{path}: load reads only .nc files; read this file with onnxruntime")
     hdf5_validation.check(path)
     try:
         text, sha256, arrays = _read(path)
@@ -126,7 +127,8 @@ def _student(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> Student:
     """Return the student of a file.
 
     Raises:
-        ValueError: if the parts contradict each other; a wrong file with a correct digest is possible.
+        ValueError, KeyError, TypeError, AttributeError: if a part is missing or invalid, or if parts contradict each
+            other. The digest does not exclude this, because anyone can compute it.
     """
     if values["format"] != _FORMAT:
         raise ValueError(f"format {values['format']}, expected {_FORMAT}")

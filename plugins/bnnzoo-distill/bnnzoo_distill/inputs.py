@@ -11,7 +11,10 @@ from scipy.spatial import KDTree
 from bnnzoo.data import Signature
 
 _MOST_CODES = 10
-"""A column with at most this number of different whole numbers may hold codes. Its values are copied, never mixed."""
+"""A column with at most this number of different whole numbers may hold codes. Its values are copied, never mixed.
+
+The same applies to columns with at most two different numbers of any kind.
+"""
 OUTSIDE = 0.25
 """Fraction of the generated inputs that are pushed beyond the range of the rows."""
 _REACH = 0.5
@@ -76,7 +79,8 @@ def generate(
 
     Half of the inputs are random points between two rows. The other inputs differ from a row by random fractions of its
     differences from a neighbour, a separate fraction for each column. All get normal noise of 0.01 to 0.3 standard
-    deviations. The fraction `outside` of the inputs is then pushed beyond the range of the rows.
+    deviations. Copied columns have no noise: they contain the values of one of the two rows. The fraction `outside` of
+    the inputs is then pushed beyond the range of the rows.
     """
     first = rng.integers(len(rows), size=count)
     second = rng.integers(len(rows), size=count)

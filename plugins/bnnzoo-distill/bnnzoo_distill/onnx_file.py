@@ -19,7 +19,7 @@ from bnnzoo_distill.student import Student
 
 _OPSET = 17
 _IR_VERSION = 9
-"""File version of ONNX that readers since 2023 accept."""
+"""Version of the ONNX file format; readers since 2023 accept it."""
 
 
 def check_installed(path: Path) -> None:
@@ -29,7 +29,10 @@ def check_installed(path: Path) -> None:
         UsageError: if it is missing.
     """
     if find_spec("onnx") is None:
-        raise UsageError(f"{path}: needs the package onnx (pip install onnx), or use a name that ends in .nc")
+        raise UsageError(
+            f"{path}: requires the package onnx, which is not installed; type pip install onnx, or use a name that "
+            "ends in .nc"
+        )
 
 
 def write(student: Student, path: Path) -> None:

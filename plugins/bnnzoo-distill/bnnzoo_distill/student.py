@@ -33,12 +33,12 @@ class Student:
     Attributes:
         signature: names and encoding of the columns, task and names of the classes.
         layers: weights and biases of each layer, float32; the activation between them is SiLU.
-        x_mean: subtracted from the inputs [feature].
-        x_sd: divides the inputs [feature].
+        x_mean: numbers that are subtracted from the inputs [feature].
+        x_sd: numbers by which the inputs are then divided [feature].
         x_low: smallest inputs of the training [feature].
         x_high: largest inputs of the training [feature].
         y_mean: mean of the target; 0 for classes.
-        y_sd: standard deviation of the target, from which the outputs are scaled; 1 for classes.
+        y_sd: standard deviation of the target, by which the outputs are multiplied; 1 for classes.
         tail: coefficients of `tail_of`; zeros for classes.
         report: results of the check with held-out inputs; the README explains their names.
         about: the run and the settings of the training.
@@ -117,7 +117,10 @@ class Student:
         return log_t((values - mean) / sd, tail_of(self.tail, epistemic / sd)) - np.log(sd)
 
     def predict(self, x: Any) -> pd.DataFrame:
-        """Return a table of predictions with the columns of `Run.predict`, but without quantiles."""
+        """Return a table of predictions with the columns of `Run.predict`, but without quantiles.
+
+        For classes, it has the column `mutual_information` instead of `entropy`.
+        """
         outputs = self._outputs(x)
         if self.classifies:
             probabilities = special.softmax(outputs[:, :-1].astype(np.float64), 1)

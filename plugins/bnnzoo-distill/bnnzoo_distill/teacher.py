@@ -44,7 +44,8 @@ def check_supported(run: Run) -> Kind:
     """Check that a student can learn the predictions of a run, and return their kind.
 
     Raises:
-        UsageError: if the run is not a table with one real target or with classes, or if it cannot predict new inputs.
+        UsageError: if the run is not a table with one real target or with classes, if it has an exposure, censored
+            targets or a single draw, or if it cannot predict new inputs.
     """
     predictor, record = run.predictor, run.predictor.record
     if not predictor.predicts:
@@ -100,16 +101,16 @@ def ask(
         tell(Progress("predicting", start, len(x)))
         # The last block is filled up, so that all blocks use the same compiled programs.
         index = np.minimum(np.arange(start, start + min(_ROWS, len(x))), len(x) - 1)
-        blocks.append(_of_block(run, kind, x[index], seed + start).take(slice(len(x) - start)))
+        blocks.append(_block_answers(run, kind, x[index], seed + start).take(slice(len(x) - start)))
     tell(Progress("predicting", len(x), len(x)))
     return Answers(*(np.concatenate(values) for values in zip(*blocks, strict=True)))
 
 
-def _of_block(run: Run, kind: Kind, x: Float[np.ndarray, "row feature"], seed: int) -> Answers:
+def _block_answers(run: Run, kind: Kind, x: Float[np.ndarray, "row feature"], seed: int) -> Answers:
     distribution = PredictiveDistribution(run.predictor, x, seed=seed)
     if kind == "classification":
-        none = np.empty((len(x), 0))
-        return Answers(distribution.probabilities, none, distribution.mutual_information, none)
+        empty = np.empty((len(x), 0))
+        return Answers(distribution.probabilities, empty, distribution.mutual_information, empty)
     mean, sd = distribution.mean, distribution.sd
     residuals = (distribution.sample(_SAMPLES).T - mean[:, None]) / sd[:, None]
     return Answers(mean, distribution.aleatoric_sd, distribution.epistemic_sd, residuals.astype(np.float32))

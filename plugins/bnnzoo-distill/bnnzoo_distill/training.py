@@ -37,7 +37,11 @@ class Settings(NamedTuple):
 
 
 def targets_of(kind: Kind, answers: Answers, y_mean: float, y_sd: float) -> tuple[np.ndarray, ...]:
-    """Return the answers of the teacher as arrays that the loss compares with the outputs of the network."""
+    """Return the answers of the teacher as arrays that the loss compares with the network's outputs.
+
+    Regression: the standardised mean, and the logarithms of both standard deviations. Classification: the class
+    probabilities, and the root of the mutual information.
+    """
     if kind == "classification":
         return answers.mean.astype(np.float32), np.sqrt(answers.epistemic).astype(np.float32)
     sds = np.maximum(np.stack([answers.aleatoric, answers.epistemic], 1) / y_sd, _LEAST_SD)
@@ -105,10 +109,10 @@ def _steps(
 def _regression_loss(
     outputs: Float[Array, "row 3"], mean: Float[Array, " row"], log_sds: Float[Array, "row 2"]
 ) -> Float[Array, ""]:
-    """Return the mean error of the mean and of the log standard deviations.
+    """Return the loss of the mean plus the squared errors of both log standard deviations, averaged over the rows.
 
-    The error of the mean is measured in predictive standard deviations of the row: with a normal density, half its
-    square is the loss of log score. Beyond one standard deviation it grows only linearly, so that rows with small
+    The error of the mean is measured in predictive standard deviations of the row. For a normal density, half of its
+    square is the loss of log score. Beyond one standard deviation the loss grows only linearly, so that rows with small
     noise do not dominate at the start.
     """
     log_sd = 0.5 * jnp.logaddexp(2 * log_sds[:, 0], 2 * log_sds[:, 1])
@@ -119,7 +123,7 @@ def _regression_loss(
 def _classification_loss(
     outputs: Float[Array, "row output"], probabilities: Float[Array, "row class"], epistemic: Float[Array, " row"]
 ) -> Float[Array, ""]:
-    """Return the cross-entropy of the class probabilities, plus the squared error of the root of the information."""
+    """Return the cross-entropy of the classes plus 10 times the squared error of the root of the mutual information."""
     logs = jax.nn.log_softmax(outputs[:, :-1])
     cross_entropy = -(probabilities * logs).sum(1).mean()
     return cross_entropy + 10 * ((jax.nn.softplus(outputs[:, -1]) - epistemic) ** 2).mean()
@@ -128,7 +132,8 @@ def _classification_loss(
 def fit_tail(answers: Answers) -> Float[np.ndarray, " 2"]:
     """Return the coefficients of `student.tail_of` that fit samples from the teacher best.
 
-    A network with one more output would learn the noise of the samples, so the tails depend on one number per row only.
+    The tail of a row depends only on the epistemic fraction of its standard deviation. A network with one more output
+    for the tail would learn the noise of the samples.
     """
     rows = slice(_MOST_TAIL_ROWS)
     fraction = answers.epistemic[rows] / np.hypot(answers.aleatoric[rows], answers.epistemic[rows])

@@ -4,12 +4,12 @@
     python plugins/bnnzoo-federated/benchmarks/privacy.py --clipping
 
 The first form prints releases, acceptance, effective sample size (ESS) and the fraction of clipped differences, for a
-line with two inputs. All rows are at one party. A run uses all releases: two chains, half of the steps as warm-up. The
-chains begin at draws from the posterior of 1000 public rows of the same law. The clip
-is 12 / sqrt(rows), and the noise has the standard deviation 2.
+line with two inputs. All rows are at one party. A run has two chains. It uses all releases, half of them for warm-up.
+The initial positions are draws from the posterior of 1000 public rows with the same distribution. The clip is
+12 / sqrt(rows), and the noise has the standard deviation 2.
 
-The second form prints how a small clip widens the posterior: chains begin at exact draws, and the variance of their
-last positions is compared with the exact one, next to the fraction of clipped differences.
+The second form shows how a small clip widens the posterior. Chains start at exact draws. The script prints the variance
+of their last positions, divided by the exact variance, and the fraction of clipped differences.
 """
 
 from __future__ import annotations

@@ -58,7 +58,11 @@ class Account:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Lock the account for one answer. Other processes that serve the same folder wait."""
+        """Lock the account for one answer, and read the new lines of the log. Other processes with this folder wait.
+
+        Raises:
+            DamagedError: if a new line of the log is damaged.
+        """
         with self._lock.open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._read_new_lines()
@@ -73,8 +77,8 @@ class Account:
     def available(self, agreement: str) -> int:
         """Return the number of releases that a run with this agreement can use.
 
-        It includes the releases that earlier answers under the agreement have used, because a run that is repeated
-        sends the same requests and gets the same answers at no cost.
+        The number includes the releases that earlier answers under the agreement have used. A run that is repeated
+        sends the same requests, and gets the same answers at no cost.
         """
         return self.left + self._releases_of[agreement]
 
@@ -115,7 +119,8 @@ def check_folder(folder: Path, *, is_private: bool) -> None:
     """Check that a folder can be used with or without differential privacy.
 
     Raises:
-        UsageError: if the folder's party is private and the options are not, or if the folder's log is missing.
+        UsageError: if the folder's party is private and the options are not, or if the log of a private party is
+            missing.
     """
     if not (folder / _LIMITS).exists():
         return
@@ -134,7 +139,8 @@ def spending(folder: str | Path) -> list[str]:
     """Return lines of text on the spent privacy and the clipped differences of a party; none if it is not private.
 
     Raises:
-        UsageError: if there is no log, or a line of it is damaged.
+        UsageError: if there is no log.
+        DamagedError: if a line of the log is damaged.
     """
     limits_file = Path(folder) / _LIMITS
     if not limits_file.exists():

@@ -18,7 +18,7 @@ _PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 class Asking:
     """The lines to all parties, by name.
 
-    `again` counts the repeated questions to each party.
+    `again` contains the number of repeated questions to each party.
     """
 
     def __init__(self, lines: Mapping[str, Line], *, patience: float, limit: float):
@@ -40,7 +40,8 @@ class Asking:
         Args:
             question: the question.
             messages: arguments of the question for each party.
-            read: converts a party's name and message to its answer; raises ValueError if the message is invalid.
+            read: function of a party's name and message that returns its answer. It raises a ValueError if the message
+                is invalid.
 
         Raises:
             BnnzooError: if a party refuses, sends an invalid answer, or does not answer within the limit.

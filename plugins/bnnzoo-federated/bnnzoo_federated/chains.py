@@ -50,7 +50,7 @@ class Chains:
         Args:
             posterior: a posterior without rows, used for its prior.
             sampler: the penalty; its step size, targets and number of terms are used.
-            strata: for each party, the numbers of rows and the noise.
+            strata: sampling and noise of each party.
             ask: function that obtains the parties' sums.
             starts: initial positions.
             keys: random keys of the run.
@@ -104,8 +104,8 @@ class Chains:
     def warm_up(self, num_steps: int, tell: Callable[[int, float], None]) -> None:
         """Adapt the size and the shape of the proposal.
 
-        In all windows except the last, steps are accepted without the penalty. Far from the posterior the noise is so
-        large that the penalty would reject every proposal. The covariance of the positions becomes the shape of the
+        In all windows except the last, the acceptance probability has no penalty. Far from the posterior the noise is
+        so large that the penalty would reject every proposal. The covariance of the positions becomes the shape of the
         next window's proposals. In the last window only the step size is adapted, with the penalty.
         """
         first, window_ends = 0, windows(num_steps)
@@ -145,7 +145,10 @@ class Chains:
         return combine_strata(zero_sums, self.strata, float(self.posterior.likelihood_power)).known
 
     def _set_proposal_shape(self, visited: Float[np.ndarray, "step chain dim"]) -> None:
-        """Set the proposal's shape to the covariance of the positions, shrunk to its diagonal for few positions."""
+        """Set the proposal's shape to the covariance of the positions, and its step size to 2.38 / sqrt(dim).
+
+        With few positions, the covariance is shrunk towards its diagonal.
+        """
         dim = visited.shape[2]
         covariance = np.atleast_2d(np.cov(visited.reshape(-1, dim).astype(np.float64), rowvar=False))
         spread = np.diag(np.maximum(np.diag(covariance), np.finfo(np.float32).eps))

@@ -28,7 +28,9 @@ _Delta = Annotated[
 ]
 _Clip = Annotated[
     float | None,
-    typer.Option("--clip", help="with --epsilon: largest difference of a row's log-likelihood", show_default=False),
+    typer.Option(
+        "--clip", help="with --epsilon: largest absolute difference of a row's log-likelihood", show_default=False
+    ),
 ]
 _Public = Annotated[
     str | None,
@@ -54,7 +56,7 @@ def serve(
         typer.Option(
             "--batch-size",
             min=2,
-            help="rows per step; only sums over them are sent; not with --epsilon, which uses all rows",
+            help="rows per step; only sums over these rows are sent; conflicts with --epsilon, which uses all rows",
             show_default=False,
         ),
     ] = None,

@@ -105,7 +105,8 @@ class Coordinator:
         for name in others:
             if offers[name]["signature"] != text:
                 raise UsageError(
-                    f"parties {first_party} and {name}: have different columns: {text}, {offers[name]['signature']}"
+                    f"parties {first_party} and {name}: have different columns (got {text} and "
+                    f"{offers[name]['signature']}); the rows of all parties must have the same columns"
                 )
         signature = Signature.from_json(text)
         recipe = dataclasses.replace(recipe, task=signature.task)
@@ -214,7 +215,11 @@ class Coordinator:
             question: the question.
             messages: arguments of the question for each party.
             agreements: the agreements of all parties.
-            read: converts a party's name and message to its answer, or to None if it does not know the agreement.
+            read: function of a party's name and message that returns its answer, or None if the party does not know
+                the agreement.
+
+        Raises:
+            BnnzooError: if a party was restarted too often, and for the reasons of `Asking.all`.
         """
         answers: dict[str, Answer] = {}
         for _ in range(_RESTARTS):
@@ -226,7 +231,8 @@ class Coordinator:
                 return {name: answers[name] for name in messages}
             self._send_agreements({name: agreements[name] for name in unknown_to})
         raise BnnzooError(
-            f"party {unknown_to[0]}: restarted {_RESTARTS} times in one step; find out why, then start the run again"
+            f"party {unknown_to[0]}: restarted {_RESTARTS} times in one step; remove the cause of the restarts, then "
+            "start the run again"
         )
 
 

@@ -36,8 +36,8 @@ def findings(
         means: for each statistic, its mean over the steps of each chain after warm-up.
         added_noise: part of sigma2 that the parties added. This noise is normal with known variance, so it lowers the
             acceptance but causes no bias.
-        clipped: clipped differences of each private party. A fraction counts if it exceeds its limit by more than two
-            standard deviations of its noise.
+        clipped: clipped differences of each private party. A fraction is reported if it is NaN, or if it exceeds its
+            limit by more than two standard deviations of its noise.
     """
     larger_batch = f"use a larger batch_size of the parties, or a smaller {setting('sampler.target_sigma2')}"
     limits = (

@@ -1,4 +1,4 @@
-"""Lines (connections) from a coordinator to its parties, in this process or by Dask's communications to another one."""
+"""Lines (connections) from a coordinator to its parties, in this process, or in other processes through Dask."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LocalLine:
 
 
 class DaskLine:
-    """A line to a party in another process (`bnnzoo_federated.serve`), by `dask.distributed`'s communications.
+    """A line to a party in another process (`bnnzoo_federated.serve`), through `dask.distributed`'s communications.
 
     One thread runs the event loop of all lines. A broken or late connection is closed, and the next question opens a
     new one.

@@ -120,7 +120,7 @@ class Log:
 
 
 def _end(file: FileIO) -> int:
-    """Return the end of the last complete line. A line that a kill left incomplete was not sent."""
+    """Return the end of the last complete line. An incomplete line, which a killed process wrote, was not sent."""
     position = file.seek(0, os.SEEK_END)
     while position:
         start = max(0, position - _BLOCK)
@@ -132,14 +132,16 @@ def _end(file: FileIO) -> int:
 
 
 def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a party's log as mappings with the keys `at`, `question`, `step` and `sent`.
+    """Yield the lines of a party's log as mappings with the keys `at`, `question` and `sent`.
 
-    `sent` maps names to shapes and values. An incomplete last line is omitted, because its answer was not sent. The key
-    `kept` has the reason of a refusal, which was not sent either. The key `charge` has the cost of an answer under
-    differential privacy and the number of clipped differences of each chain. It was not sent, and it is confidential.
+    `sent` maps names to shapes and values. Some lines have more keys. `step` is the step of the chains, if the question
+    has one. `kept` is the text of an error, which was not sent. `charge` is the cost of an answer under differential
+    privacy, with the number of clipped differences of each chain. It was not sent, and it is confidential. The last
+    line is omitted if it is incomplete, because its answer was not sent.
 
     Raises:
-        UsageError: if there is no log, or a line is damaged.
+        UsageError: if there is no log.
+        DamagedError: if a line is damaged.
     """
     path = Path(folder) / FILE
     if not path.exists():
@@ -149,7 +151,9 @@ def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def read_lines(path: Path, file: BinaryIO, before: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield the complete lines of an open log from its present position on. The file is left after the last of them.
+    """Yield the complete lines of an open log from its present position on.
+
+    At the end, the position of the file is after the last complete line.
 
     Args:
         path: the log, for messages.

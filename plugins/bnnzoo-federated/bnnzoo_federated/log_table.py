@@ -15,10 +15,12 @@ from bnnzoo_federated.messages import printable
 def show_log(folder: str | Path) -> str:
     """Return a table of what a party has sent: for each question the number of answers and their contents.
 
-    The table ends with the spent privacy of a private party, and with the last error that was not sent.
+    The table ends with the number of answers, the spent privacy of a private party, and the last error that was not
+    sent.
 
     Raises:
-        UsageError: if there is no log, or a line of it is damaged.
+        UsageError: if there is no log.
+        DamagedError: if a line of the log is damaged.
     """
     counts: dict[tuple[str, str, str], list[int]] = {}
     answers: dict[str, int] = {}
@@ -35,5 +37,5 @@ def show_log(folder: str | Path) -> str:
             totals[1] += int(np.prod(value["shape"], dtype=int))
     rows = [("question", "sent", "shape", "answers", "numbers or texts")]
     rows += [(*key, str(num_answers), str(numbers)) for key, (num_answers, numbers) in counts.items()]
-    count = f"{sum(answers.values())} answers left {folder}"
+    count = f"{sum(answers.values())} answers sent from {folder}"
     return "\n".join([*aligned(rows), count, *spending(folder), *error_lines])

@@ -11,10 +11,13 @@ import numpy as np
 from jaxtyping import Float
 
 Words = dict[str, Any]
-"""The arguments of a question, or an answer: text, numbers, lists of them, and bytes."""
+"""The arguments of a question, or an answer: text, numbers, None, bytes, and lists and mappings of these."""
 
 REFUSED, UNKNOWN = "refused", "unknown"
-"""Keys of answers without a result: the reason of a refusal, and an agreement that the party does not know."""
+"""Keys of answers without a result.
+
+The value of `REFUSED` is the reason of a refusal. The value of `UNKNOWN` is an agreement that the party does not know.
+"""
 
 POWERS = 3
 """Number of sums that a party sends: of d, d^2 and d^3, where d is the change of a row's log-likelihood.
@@ -27,7 +30,7 @@ FINGERPRINT_LENGTH = 64
 
 
 class Terms(NamedTuple):
-    """The terms of a party's answers. A run agrees on them with the party, because the sums depend on them."""
+    """The terms of a party's answers. The sums depend on the terms, so a run agrees on them with the party."""
 
     rows: int
     batch_size: int
@@ -69,8 +72,8 @@ class Agreement(NamedTuple):
     def name(self) -> str:
         """Digest that identifies the agreement in requests.
 
-        It has full length, because the noise of an answer depends on the agreement only through it. Whoever could make
-        two agreements with the same digest could get two sums with the same noise.
+        The digest has full length, because the noise of an answer depends on the agreement only through it. An attacker
+        who could make two agreements with the same digest could get two sums with the same noise.
         """
         return hashlib.sha256(json.dumps(self._asdict(), sort_keys=True).encode()).hexdigest()
 

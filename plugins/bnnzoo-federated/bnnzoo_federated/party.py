@@ -38,7 +38,7 @@ class _Refusal(UsageError):
 
 
 class Party:
-    """A holder of rows. It answers four questions about them, each with a fixed set of numbers, and logs every answer.
+    """A holder of rows. It answers four questions, each with a fixed set of numbers, and logs every answer.
 
     The question `offer` returns the number of rows, their columns, sums and sums of squares of the columns, and the
     party's terms. `agree` receives the model and the scaling. `sums` draws a new batch and returns, for two positions
@@ -69,19 +69,23 @@ class Party:
         Args:
             data: arrays `(x, y)`, a data frame, or a value of `--data`; all rows are training rows.
             folder: folder of the log and of the secret that determines batches and noise, kept for restarts.
-            batch_size: rows per step, K; all rows with `privacy`.
-            sampling: `replacement`, or `disjoint` to use no row twice in a step.
-            noise_sd: standard deviation of normal noise added to the sum of d, in units of the log-likelihood.
+            batch_size: rows per step, K. It is required without `privacy`. With `privacy` all rows are used, and it
+                must be None.
+            sampling: `replacement`, or `disjoint` to use no row twice in a step. It has no effect with `privacy`.
+            noise_sd: standard deviation of normal noise added to the sum of d, in units of the log-likelihood. With
+                `privacy` it must be above 0.
             privacy: the limits of differential privacy; None for none.
             public: rows with the same columns that are not confidential, in any of the forms of `data`. With `privacy`
-                they determine the columns, the classes and the scaling. Two rows with the limits of each column do.
+                they are required, and determine the columns, the classes and the scaling. Two rows with the limits of
+                each column are enough.
             target: as in `bnnzoo sample`.
             task: as in `bnnzoo sample`.
             secret: 32 bytes that replace the folder's secret.
 
         Raises:
-            UsageError: if the rows cannot be used, the batch size is not possible, the secret is invalid, or an option
-                conflicts with `privacy`.
+            UsageError: if the rows cannot be used, the batch size is not possible, the secret is invalid, the folder
+                does not match `privacy`, or an option is missing or conflicts with `privacy`.
+            DamagedError: if the log of a private party is damaged.
         """
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +96,7 @@ class Party:
             public_rows = self._rows = load(data, target=target, task=task)
             batch_size = _checked_size(self.folder, batch_size, sampling, self._rows.num_data)
             if not (np.isfinite(noise_sd) and noise_sd >= 0):
-                raise UsageError(f"{self.folder}: noise_sd: must be >= 0 (got {noise_sd})")
+                raise UsageError(f"{self.folder}: [[noise_sd]]: must be >= 0 (got {noise_sd})")
         else:
             public_rows, self._rows = _private_rows(self.folder, data, public, batch_size, target, task)
             privacy.check(str(self.folder), noise_sd)
@@ -118,7 +122,7 @@ class Party:
         """Number of answers, one per chain and step, that the limits still allow; None without differential privacy."""
         if self._private is None:
             return None
-        with self._private.account.exclusive():  # reads the answers of the last request and of other processes
+        with self._private.account.exclusive():  # also reads answers that other processes have logged
             return self._private.account.left
 
     def answer(self, question: str, words: Words) -> Words:
@@ -144,7 +148,7 @@ class Party:
             return answers[question](words)
         except _Refusal as error:
             return Reply({REFUSED: f"{question}: {error}"})
-        # No message may end the process. The text of an error may contain a row, so it is only logged here.
+        # No message may end the process. The text of an error may contain a row, so it is only logged, not sent.
         except Exception as error:
             text = f"{printable(question)}: {type(error).__name__}; the reason is in the party's log"
             return Reply({REFUSED: text}, private_error=f"{type(error).__name__}: {error}")
@@ -202,7 +206,7 @@ class Party:
     def _clipped(self, words: Words) -> Reply:
         agreement, first_step = str(words["agreement"]), int(words["first"])
         if self._private is None:
-            raise _Refusal("this party clips nothing")
+            raise _Refusal("this party has no differential privacy, so it clips no differences")
         if agreement not in self._agreed:
             return Reply({UNKNOWN: agreement})
         return self._private.clipped(agreement, first_step)
@@ -239,7 +243,7 @@ def _checked_size(folder: Path, batch_size: int | None, sampling: str, num_rows:
         raise UsageError(f"{folder}: [[batch_size]]: missing; add it, or use differential privacy ([[epsilon]])")
     if not batch_size >= 2 or (sampling == "disjoint" and batch_size > num_rows):
         limits = f"between 2 and {num_rows}, the number of rows" if sampling == "disjoint" else ">= 2"
-        raise UsageError(f"{folder}: batch_size: must be {limits} (got {batch_size})")
+        raise UsageError(f"{folder}: [[batch_size]]: must be {limits} (got {batch_size})")
     return batch_size
 
 
@@ -263,7 +267,7 @@ def _private_rows(
     public_rows = load(public, target=target, task=task)
     rows = load_like(data, public_rows.signature)
     if rows.num_data < 2:
-        raise UsageError(f"{folder}: data: must have at least 2 rows (got {rows.num_data})")
+        raise UsageError(f"{folder}: [[data]]: must have at least 2 rows (got {rows.num_data})")
     return public_rows, rows
 
 

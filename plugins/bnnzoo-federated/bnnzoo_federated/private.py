@@ -32,7 +32,7 @@ from bnnzoo_federated.privacy import Privacy, clipped_sd
 
 
 class Reply(NamedTuple):
-    """An answer, and two things that are logged and not sent: its cost if it is a new one, and an error."""
+    """An answer, with its cost (if it is a new private answer) and an error text, which are logged but not sent."""
 
     answer: Words
     charge: Charge | None = None
@@ -44,7 +44,7 @@ _Release = Callable[[], tuple[Words, list[int]]]
 
 
 class SpentError(Exception):
-    """Error: an answer would exceed the limits of the party's differential privacy."""
+    """An answer was refused, because it would exceed the limits of the party's differential privacy."""
 
 
 class PrivateAnswers:
@@ -83,9 +83,9 @@ class PrivateAnswers:
     def clipped(self, agreement: str, first_step: int) -> Reply:
         """Return the fraction of differences that were clipped from a step on, plus noise.
 
-        It is the mean over all answers and chains of the number of clipped differences, divided by the number of rows
-        N. Replacing a row changes it by at most 1/N. Its noise has the standard deviation noise_sd / (2 clip N), so it
-        costs as much as one sum. If the limits do not allow it, the fraction is None.
+        The fraction is the mean number of clipped differences over all answers and chains, divided by the number of
+        rows N. Replacing a row changes the fraction by at most 1/N. Its noise has the standard deviation
+        noise_sd / (2 clip N), so it costs as much as one sum. If the limits do not allow it, the fraction is None.
         """
         text = json.dumps([agreement, first_step]).encode()
         digest = hashlib.sha256(b"clipped" + text).digest()

@@ -87,7 +87,7 @@ class Recording:
             self._write()
 
     def finish(self, repeated_questions: Mapping[str, int], clipped_fractions: Mapping[str, float]) -> None:
-        """Check the complete draws, and write the file.
+        """Write the file of the complete run, with the findings. Issue a warning if there are findings.
 
         Args:
             repeated_questions: number of repeated questions to each party.

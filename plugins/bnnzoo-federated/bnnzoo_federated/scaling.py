@@ -17,9 +17,9 @@ def moments(rows: Dataset, count: int | None = None) -> dict[str, Any]:
 
     Args:
         rows: the rows.
-        count: number of rows that the sums stand for: the sums are those of the rows, times `count` and divided by
-            their number. A private party gives the sums of public rows as if there were as many as its own. By default
-            it is the number of the rows.
+        count: number of rows that the sums represent; by default the number of the rows. The sums are multiplied by
+            `count` / number of the rows. A private party gives the sums of public rows as if it had as many public rows
+            as rows of its own.
     """
     factor = 1.0 if count is None else count / rows.num_data
     inputs = rows.x if rows.x.ndim == 2 else rows.x.reshape(-1)
@@ -48,7 +48,7 @@ def fit_scaler(
         offers: offers of the parties, with their moments.
         signature: columns and task of the rows.
         standardise: whether to standardise at all.
-        scales_targets: whether the likelihood's targets are also scaled.
+        scales_targets: whether the likelihood allows that the targets are scaled as well.
     """
     rows = sum(offer["rows"] for offer in offers)
     are_images = len(signature.shape) > 1
@@ -72,7 +72,7 @@ def empty_dataset(signature: Signature) -> Dataset:
 
 
 def _moments(offers: Sequence[Mapping[str, Any]], name: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation; the latter is 1 if all values are equal, to the precision of the sums."""
+    """Return mean and standard deviation. If all values are equal to the precision of the sums, the latter is 1."""
     first, second = (np.sum([offer[f"{name}_{power_name}"] for offer in offers], 0) / count for power_name in _POWERS)
     variance = second - first**2
     is_constant = variance <= 1e-12 * second

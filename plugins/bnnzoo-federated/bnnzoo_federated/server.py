@@ -17,9 +17,10 @@ def serve(
     listening: dict[str, Any] | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Answer for a party until the process ends, by `dask.distributed`'s communications and nothing else of Dask.
+    """Answer for a party until the process ends, through the communications of `dask.distributed`.
 
-    A Dask worker executes what its scheduler sends. This server executes only `Party`, and reads only plain values.
+    A Dask worker executes any code that its scheduler sends. This server uses no other part of Dask. It calls only
+    `Party.answer`, and reads only plain values.
 
     Args:
         party: the party.

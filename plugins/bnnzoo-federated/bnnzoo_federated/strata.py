@@ -66,10 +66,10 @@ def degrees_of_freedom(strata: Sequence[Stratum]) -> Float[np.ndarray, " party"]
 def power_sums(
     d: Float[np.ndarray, "chain used"], shift: Float[np.ndarray, " chain"]
 ) -> Float[np.ndarray, "chain power"]:
-    """Return the sums of d, d^2, d^3 over a batch after an equal shift of every d, by `shift` in total.
+    """Return the sums of d, d^2, d^3 over a batch. Before, `shift` / (number of rows) is added to every d.
 
     The shift is the noise that the party adds. A common shift of all d does not change their spread, so the noise does
-    not enter the estimated variance. It cannot be removed from the sums.
+    not enter the estimated variance. The coordinator cannot remove the noise from the sums.
     """
     values = d.astype(np.float64) + shift[:, None] / d.shape[1]
     return np.stack([values.sum(1), (values**2).sum(1), (values**3).sum(1)], 1)
@@ -81,11 +81,13 @@ def combine_strata(
     """Return the estimated change of `power` times the log-likelihood of all rows.
 
     Party k draws K of its N rows, with differences d, s^2 = sum (d - mean)^2 / (K - 1) and third central moment m3. The
-    parties draw independently of each other:
+    parties draw independently of each other. For `power` = 1, the estimates are
 
         mean  = sum_k N mean(d)
         sigma2 = sum_k N^2 s^2 / K (1 - K/N if no row is used twice) + sum_k (N/K)^2 noise_sd^2
         third = sum_k N^3 m3 / K^2 (times (1 - K/N)(1 - 2K/N) if no row is used twice)
+
+    Otherwise they are multiplied by `power`, `power`^2 and `power`^3.
 
     If a sum is not finite, because a position has no likelihood, the change is not finite either.
     """

@@ -16,7 +16,7 @@ from bnnzoo.samplers.minibatch import noise_penalty
 
 
 class Decision(NamedTuple):
-    """The outcome of a step for each chain."""
+    """The new position, the acceptance and the change of the log prior of each chain."""
 
     positions: Float[Array, "chain dim"]
     accepted: Bool[Array, " chain"]
@@ -46,7 +46,7 @@ def propose(
 def penalties(
     variances: Float[Array | np.ndarray, "party chain"], dofs: Float[Array | np.ndarray, " party"], terms: int
 ) -> Float[Array, "party chain"]:
-    """Return the penalty of each party's estimated variance."""
+    """Return the penalty of each party's estimated variance, as a series with `terms` terms."""
 
     def penalty_of_one(variance: Array, dof: Array) -> Array:
         return noise_penalty(variance, dof, terms)

@@ -103,7 +103,7 @@ def test_the_log_of_a_party_as_a_table_and_as_json(tmp_path, capsys):
     assert call("party", "log", tmp_path / "a") == 0
     out = capsys.readouterr().out
     assert out.startswith("question")
-    assert out.endswith(f"1 answers left {tmp_path / 'a'}\n")
+    assert out.endswith(f"1 answers sent from {tmp_path / 'a'}\n")
     assert call("party", "log", tmp_path / "a", "--json") == 0
     (line,) = json.loads(capsys.readouterr().out)
     assert line["sent"]["rows"]["values"] == 4

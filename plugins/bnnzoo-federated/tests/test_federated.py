@@ -403,7 +403,7 @@ def test_the_log_contains_sums_but_no_row(tmp_path):
         log_text = show_log(tmp_path / name)
         assert "sums" in log_text
         assert "[3, 3]" in log_text
-        assert log_text.endswith(f"82 answers left {tmp_path / name}")
+        assert log_text.endswith(f"82 answers sent from {tmp_path / name}")
     text = "".join(json.dumps(line) for line in read_log(tmp_path / "a"))
     run = bnnzoo.open(tmp_path / "run.nc")
     assert run.posterior["constant_data"]["x"].shape == (0, 2)

@@ -94,7 +94,7 @@ def test_a_reply_that_cannot_be_logged_is_not_sent(room, tmp_path):
     assert log.read_bytes() == before
     party.answer("offer", {"step": 2})
     assert [line["step"] for line in read_log(tmp_path / "a")] == [0, 2]
-    assert show_log(tmp_path / "a").splitlines()[-2].startswith("2 answers left")
+    assert show_log(tmp_path / "a").splitlines()[-2].startswith("2 answers sent")
 
 
 @pytest.mark.parametrize("torn", [b'{"at": "2026', b"\0" * 9000, b'{"at": 1}'])

@@ -305,4 +305,4 @@ def test_an_invalid_reply_of_a_private_party_is_refused(question, change, messag
 
 def test_a_party_without_privacy_has_no_clipped_fraction(tmp_path):
     answer = Party(ROWS, tmp_path / "a", batch_size=9).answer("clipped", {"agreement": "x", "first": 0})
-    assert answer == {"refused": "clipped: this party clips nothing"}
+    assert answer == {"refused": "clipped: this party has no differential privacy, so it clips no differences"}

@@ -23,12 +23,15 @@ SPACING, FARTHEST, REACH = 0.2, 17.0, 12.0
 
 
 def normal_sum(x: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Return P(N(0, 1) + X <= x) for X = -a or a with equal probability, [x, point]."""
+    """Return P(N(0, 1) + X <= x) [x, point], where X is -a or a with equal probability for each point a."""
     return (ndtr(x[:, None] - points) + ndtr(x[:, None] + points)) / 2
 
 
-def solved(points: np.ndarray) -> np.ndarray:
-    """Return the weights that minimise the largest error. The program's variables w_k e^a_k are of similar size."""
+def solve_weights(points: np.ndarray) -> np.ndarray:
+    """Return the weights that minimise the largest error.
+
+    The variables of the linear program are w_k e^a_k, because these numbers have similar sizes.
+    """
     x = -np.linspace(0, REACH, 481)
     scale = expit(x) * expit(-x)
     columns = normal_sum(x, points) * np.exp(-points) / scale[:, None]
@@ -48,7 +51,7 @@ def solved(points: np.ndarray) -> np.ndarray:
 def main() -> None:
     """Print the table and its errors."""
     points = np.arange(0.0, FARTHEST + SPACING / 2, SPACING)
-    weights = solved(points)
+    weights = solve_weights(points)
     is_positive = weights > 1e-12
     points, weights = points[is_positive], np.array([float(f"{w:.10g}") for w in weights[is_positive]])
     for point, weight in zip(points, weights, strict=True):

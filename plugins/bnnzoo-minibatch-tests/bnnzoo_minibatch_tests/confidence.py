@@ -39,7 +39,7 @@ class Confidence(AbstractSequentialTest):
         Number,
         Gt(0),
         Lt(1),
-        Doc("probability of a wrong decision that the bounds of all tests of a step allow together"),
+        Doc("allowed probability of a wrong decision in a step, for all its tests together"),
     ] = number(0.1)
 
     def is_enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
@@ -56,7 +56,7 @@ class Confidence(AbstractSequentialTest):
         num_seen, total = estimate.num_seen, estimate.total
         num_tests = estimate.num_tests.astype(num_seen.dtype)
         level = jnp.log(5 * num_tests * (num_tests + 1) / self.error)
-        # sigma2 is s^2 / K (1 - K / N) with s^2 over K - 1; the bound's variance is over K.
+        # sigma2 is s^2 / K (1 - K / N), where s^2 has the denominator K - 1. The variance in the bound has K instead.
         unseen_fraction = 1 - num_seen / total
         ratio = jnp.where(2 * num_seen <= total, 1 - (num_seen - 1) / total, unseen_fraction * (1 + 1 / num_seen))
         variance = estimate.sigma2 / jnp.maximum(unseen_fraction, 1e-12) * (1 - 1 / num_seen)

@@ -14,7 +14,7 @@ from bnnzoo.posterior.permutation import distinct_indices
 
 
 class Moments(NamedTuple):
-    """Moments of the differences d_i so far."""
+    """Moments of the differences d_i of the rows used so far."""
 
     count: Float[Array, ""]
     mean: Float[Array, ""]
@@ -67,7 +67,7 @@ class Estimate(NamedTuple):
 
 
 def estimate_ratio(
-    moments: Moments, known_change: Float[Array, ""], looks: Int[Array, ""], *, scale: Float[Array, ""], total: int
+    moments: Moments, known_change: Float[Array, ""], num_tests: Int[Array, ""], *, scale: Float[Array, ""], total: int
 ) -> Estimate:
     """Return the log ratio and its noise.
 
@@ -78,14 +78,14 @@ def estimate_ratio(
     Args:
         moments: moments of the differences.
         known_change: the part of the log ratio without noise, from the log prior and the control variate.
-        looks: number of evaluations of the test.
+        num_tests: number of batch sizes at which the test was evaluated.
         scale: beta N.
         total: N.
     """
     num_seen = moments.count
     unseen_fraction = 1 - num_seen / total
     spread = moments.squares / jnp.maximum(num_seen - 1, 1.0)
-    # With all rows there is no noise, even if a single row or a value that is not finite has no spread.
+    # With all rows there is no noise, even if a value that is not finite makes the spread NaN.
     sigma2 = jnp.where(num_seen < total, scale**2 / num_seen * spread * unseen_fraction, 0.0)
     root = jnp.sqrt(jnp.maximum(moments.squares / num_seen, jnp.finfo(num_seen.dtype).tiny))
     # Divided by the root three times rather than by its cube, because the cube of a small spread underflows float32.
@@ -98,7 +98,7 @@ def estimate_ratio(
         0.0,
     )
     width = scale * (moments.maximum - moments.minimum)
-    return Estimate(known_change + scale * moments.mean, sigma2, skewness, width, num_seen, total, looks)
+    return Estimate(known_change + scale * moments.mean, sigma2, skewness, width, num_seen, total, num_tests)
 
 
 def grow_batch(
@@ -109,7 +109,7 @@ def grow_batch(
     *,
     key: PRNGKeyArray,
 ) -> tuple[Moments, Float[Array, ""], Int[Array, ""]]:
-    """Use blocks of rows in random order until `enough` is true or all rows are used; no row is used twice.
+    """Add blocks of rows in random order until `enough` is true or all rows are used. No row is used twice.
 
     Args:
         posterior: the target distribution.
@@ -126,24 +126,24 @@ def grow_batch(
     blocks = -(-total // size)
 
     def needs_more(carry: Any) -> Bool[Array, ""]:
-        moments, _, looks = carry
-        return (looks == 0) | ((looks < blocks) & ~enough(moments, looks))
+        moments, _, num_used = carry
+        return (num_used == 0) | ((num_used < blocks) & ~enough(moments, num_used))
 
     # Every block is a slice of one permutation and needs the same key. JAX's check against key reuse would reject this.
     # Each block therefore makes its own key from the same words, which the check does not notice.
     key_words, kind = jax.random.key_data(key), jax.random.key_impl(key)
 
     def use_block(carry: Any) -> Any:
-        moments, here, looks = carry
-        # The last block overlaps the one before it; rows of the overlap are not new.
-        start = jnp.minimum(looks * size, total - size)
-        new = start + jnp.arange(size) >= looks * size
+        moments, here, num_used = carry
+        # The last block can overlap the block before it. Rows in the overlap are not new.
+        start = jnp.minimum(num_used * size, total - size)
+        new = start + jnp.arange(size) >= num_used * size
         rows = distinct_indices(
             size, total, start=start.astype(jnp.uint32), key=jax.random.wrap_key_data(key_words, impl=kind)
         )
-        # Without the barrier XLA would draw the block again at every use.
+        # Without the barrier, XLA would compute the row indices again at every use of the block.
         d, block_densities = difference(jax.lax.optimization_barrier(posterior.take(rows)))
-        return moments.with_block(d, new), here + jnp.sum(jnp.where(new, block_densities, 0.0)), looks + 1
+        return moments.with_block(d, new), here + jnp.sum(jnp.where(new, block_densities, 0.0)), num_used + 1
 
     start = (Moments.empty(posterior.dtype), jnp.zeros((), posterior.dtype), jnp.zeros((), jnp.int32))
     moments, density_sum, num_tests = jax.lax.while_loop(needs_more, use_block, start)

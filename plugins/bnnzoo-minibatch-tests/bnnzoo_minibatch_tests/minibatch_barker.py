@@ -35,8 +35,8 @@ class MinibatchBarker(AbstractSequentialTest):
     """Draws from the posterior, up to deviations of the noise from normality, by Barker's test on a growing batch.
 
     Seita, Pan, Chen and Canny 2017 (arXiv 1610.06848). Barker (1965) accepts with probability 1 / (1 + e^-D), where D
-    is the log ratio. This means: accept if D + X > 0, with a logistic X. The noise of a batch's estimate of D, with
-    variance sigma2 < 1, is used as a part of X:
+    is the log ratio. This is equivalent to accepting if D + X > 0, where X is logistic. The noise of a batch's estimate
+    of D, with variance sigma2 < 1, is used as a part of X:
 
         accept if D_batch + X_nc + X_corr > 0,   X_nc ~ N(0, 1 - sigma2),   N(0, 1) + X_corr logistic.
 

@@ -50,7 +50,7 @@ class Verdict(NamedTuple):
     rate: Float[Array, ""]
     """Acceptance probability given the batch."""
     error: Float[Array, ""]
-    """Error of the test, as each test defines and estimates it."""
+    """Error of the decision. Each test defines and estimates it in its own way."""
 
 
 class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
@@ -78,7 +78,7 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
 
     @abc.abstractmethod
     def is_enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
-        """Whether the rows so far suffice for the test; `u` is uniform on [0, 1), one value per step."""
+        """Whether the rows so far suffice for a decision; `u` is uniform on [0, 1), one value per step."""
 
     @abc.abstractmethod
     def decide(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
@@ -160,8 +160,8 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
                 d = d - state.anchor.batch_part(posterior, state.position, proposal, rows)
             return d, here
 
-        def make_estimate(moments: Moments, looks: Int[Array, ""]) -> Estimate:
-            return estimate_ratio(moments, known_change, looks, scale=scale, total=total)
+        def make_estimate(moments: Moments, num_tests: Int[Array, ""]) -> Estimate:
+            return estimate_ratio(moments, known_change, num_tests, scale=scale, total=total)
 
         size = min(self.batch_size, total)
         moments, mean, num_tests = grow_batch(

@@ -1,4 +1,4 @@
-"""The data sets of the reference posteriors. Each has at most 200 test rows, at which the draws are kept.
+"""The data sets of the reference posteriors. Each has 200 test rows. The references contain predictions at these rows.
 
 In the formulas, e is a standard normal variable.
 """

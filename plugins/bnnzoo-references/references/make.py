@@ -60,13 +60,13 @@ def run_recipe(name: str, path: Path, budget: str | None = None) -> None:
 
 
 def condense(name: str, path: Path) -> None:
-    """Write the reference file of a finished run, its checksum, and the numbers of steps of its recipe."""
+    """Write the reference file of a finished run and the checksums, and store the numbers of steps in the recipe."""
     run = bnnzoo.open(path)
     attributes, tree, count = description(name, run), run.posterior, run.predictor.record.shape[1]
     target = POSTERIORS / f"{name}.nc"
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / target.name
-        # The smallest stride whose file is small enough, by bisection: the size falls with the stride.
+        # Find the smallest stride with a file that is small enough, by bisection. The size decreases with the stride.
         low, high = 1, count
         while low < high:
             middle = (low + high) // 2
@@ -83,7 +83,7 @@ def condense(name: str, path: Path) -> None:
 
 
 def description(name: str, run: bnnzoo.Run) -> dict[str, Any]:
-    """Return the attributes of a reference: diagnostics of all draws at all inputs, and the origin."""
+    """Return the attributes of a reference: those of the run, and diagnostics of all draws at all inputs."""
     predictor, record = run.predictor, run.predictor.record
     inputs = record.probes(10**6)
     values = predictor.functions(inputs)

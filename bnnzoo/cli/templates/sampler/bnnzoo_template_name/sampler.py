@@ -1,7 +1,7 @@
 """Random-walk Metropolis.
 
 The proposal is theta' = theta + eta eps, with the step size eta and eps from a standard normal distribution. It is
-accepted with probability min(1, p(theta') / p(theta)).
+accepted with probability min(1, p(theta') / p(theta)), where p is the posterior density.
 """
 
 from typing import Annotated, ClassVar, Literal
