@@ -28,7 +28,7 @@ def _from_another_package(name: str) -> Any:
     Raises:
         AttributeError: if the name is unknown, or if its package is not installed; the message then names the package.
     """
-    distribution = import_module("bnnzoo.plugins.builtin").CLASSES_ELSEWHERE.get(name)
+    distribution = import_module("bnnzoo.plugins.builtin").EXTERNAL_CLASSES.get(name)
     if distribution is None:
         raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}")
     module = distribution.replace("-", "_")

@@ -15,7 +15,7 @@ class Progress(NamedTuple):
     Attributes:
         phase: the phase of a run: "start", "compile", "warm-up", "sampling", "judging" (the convergence test) or
             "writing". An evaluation has the phase "evaluating", and a check has the phase "calibration" or the name of
-            its target. "note" and "said" (from a job of a fleet) are messages.
+            its target. "note" and "message" (from a job of a fleet) are messages.
         done: the number of finished units: steps or draws per chain, or rows of an evaluation.
         total: the number of all units; 0 if unknown.
         acceptance: the mean acceptance rate (of the latest chunk, in a run); NaN if it is not known.

@@ -193,7 +193,7 @@ def run_recipe(
     log = select_observers(log_to)
     user_paths.refuse_input_as_output(out, [recipe.data, recipe.keep_at, recipe.init_file, recipe.prior_from])
     with jax_for(recipe):
-        tell = without_repeated_notes(observer)
+        tell = first_process_observer(observer)
         tell(Progress("start", 0, 1, note="reading data"))
         problem = sequential.build_problem(recipe, dataset, model)
         report_notes(problem, observer, tell)
@@ -279,7 +279,7 @@ def _run_by_hand(
             starts=starts,
             started_by=started_by,
             start_time=began,
-            tell=without_repeated_notes(observer),
+            tell=first_process_observer(observer),
             stop=stop,
             log=log,
         )
@@ -299,6 +299,6 @@ def jax_for(recipe: Recipe) -> Iterator[None]:
         yield
 
 
-def without_repeated_notes(observer: Observer | None) -> Observer:
+def first_process_observer(observer: Observer | None) -> Observer:
     """Return the observer in the first process of a run, and an observer that does nothing in its other processes."""
     return observer if observer is not None and Processes.current().is_first else ignore

@@ -99,7 +99,7 @@ def resume(
             break_lock=break_lock,
             start_time=began,
             model=own,
-            tell=entrances.without_repeated_notes(observer or shown),
+            tell=entrances.first_process_observer(observer or shown),
             stop=stop or interrupt,
             log=log,
         )

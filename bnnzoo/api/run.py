@@ -200,7 +200,7 @@ class Run(AbstractRunPredictions):
         if data is None:
             estimates |= loo.estimates(self.predictor)
             if save and self._file is not None and self.attributes["complete"]:
-                store.refuse_other(self._file, self.attributes)
+                store.check_same_run(self._file, self.attributes)
                 predictive_groups.add(self.predictor.record, evaluate.groups(self.predictor, x, y))
         if ood is not None:
             estimates |= self.ood(ood, data, unseen=unseen).estimates()

@@ -39,9 +39,9 @@ class RestoredModel(NamedTuple):
 
     def without_others(self) -> RestoredModel:
         """Return the model whose predictions leave out the directions that are not sampled."""
-        if not isinstance(self.posterior, NetworkPosterior) or not self.posterior.adds_others:
+        if not isinstance(self.posterior, NetworkPosterior) or not self.posterior.adds_unsampled:
             return self
-        return self._replace(posterior=dataclasses.replace(self.posterior, adds_others=False))
+        return self._replace(posterior=dataclasses.replace(self.posterior, adds_unsampled=False))
 
     @classmethod
     def from_file(
@@ -74,11 +74,11 @@ class RestoredModel(NamedTuple):
             )
         problem = Problem.restored(attributes, constant, model=model)
         description = problem.require_description()
-        adds_others = problem.recipe.other_directions == "linearised"
-        if adds_others and getattr(problem.network_posterior.network, "others", None) is None:
+        adds_unsampled = problem.recipe.other_directions == "linearised"
+        if adds_unsampled and getattr(problem.network_posterior.network, "others", None) is None:
             raise DamagedError("the file is damaged: it lacks the directions that are not sampled")
         return cls(
-            posterior=dataclasses.replace(problem.network_posterior, adds_others=adds_others),
+            posterior=dataclasses.replace(problem.network_posterior, adds_unsampled=adds_unsampled),
             signature=description.signature,
             scaler=description.scaler,
             inputs=lambda x: description.inputs(x, precision),

@@ -51,7 +51,7 @@ def missing_jobs(jobs: Sequence[Job], *, force: bool) -> list[Job]:
 
     missing, current_rows = [], _CurrentRows()
     for job in jobs:
-        state = store.how_far(job.out)
+        state = store.run_state(job.out)
         if state != "complete" or force:
             missing.append(job)
         if state == "absent" or force:
@@ -105,7 +105,7 @@ class RunFiles:
         prepared = []
         for job in jobs:
             make_folder(job.out.parent)
-            state = store.how_far(job.out)
+            state = store.run_state(job.out)
             replaces = store.identity_of(job.out) if force and state == "complete" else ""
             if force:
                 store.discard(job.out, finished=not replaces)
@@ -126,7 +126,7 @@ class RunFiles:
         from bnnzoo import store
 
         for job in jobs:
-            has_begun = store.parts_folder(job.out).exists() or store.how_far(job.out) != "absent"
+            has_begun = store.parts_folder(job.out).exists() or store.run_state(job.out) != "absent"
             if not has_begun and _recipe_file(job) in self._made:
                 _recipe_file(job).unlink(missing_ok=True)
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from bnnzoo.cli.output import printable
 from bnnzoo.fleet import Outcome
-from bnnzoo.fleet.executor import SAID
+from bnnzoo.fleet.executor import JOB_MESSAGE
 from bnnzoo.progress import Progress
 from bnnzoo.progress_bar import SECONDS_BETWEEN_LINES, Pace, describe_progress
 
@@ -50,7 +50,7 @@ class FleetScreen:
     def tell(self, name: str, progress: Progress) -> None:
         """Show a progress report of a job."""
         with self._lock:
-            if progress.phase == SAID:
+            if progress.phase == JOB_MESSAGE:
                 self._write(f"bnnzoo: {name}: {progress.note}")
             elif self._show is None:
                 return

@@ -65,7 +65,7 @@ def _state(job: Job) -> str:
     from bnnzoo import store
 
     old = bool(job.replaces) and job.replaces == store.identity_of(job.out)
-    return store.how_far_beside(job.out) if old else store.how_far(job.out)
+    return store.parts_state(job.out) if old else store.run_state(job.out)
 
 
 def _start_or_resume(job: Job, watch: _ProgressLines, stop: Stop) -> None:

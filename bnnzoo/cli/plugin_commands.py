@@ -55,7 +55,7 @@ def plugin_command(name: str, prepare: Prepare) -> DeferredCommand | None:
     entry = registry.get(registry.COMMANDS, name)
     if entry is not None and entry.distribution != registry.OWN:
         return DeferredCommand(name, entry, prepare)
-    if name in registry.ELSEWHERE[registry.COMMANDS]:
+    if name in registry.EXTERNAL_PACKAGES[registry.COMMANDS]:
         raise NotFoundError(registry.not_found(registry.COMMANDS, name))
     return None
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from bnnzoo.fleet.executor import SAID, Outcome
+from bnnzoo.fleet.executor import JOB_MESSAGE, Outcome
 from bnnzoo.fleet.job import Job
 from bnnzoo.progress import Progress
 
@@ -58,7 +58,7 @@ class Children:
                 break
             cause = f"{'killed' if code < 0 else 'stopped'} by {signal.Signals(signal_number).name}"
             if attempt < ATTEMPTS:
-                tell(Progress(SAID, 0, 0, note=f"{cause}; continuing from its last checkpoint"))
+                tell(Progress(JOB_MESSAGE, 0, 0, note=f"{cause}; continuing from its last checkpoint"))
             else:
                 last_message = f"{cause}, {ATTEMPTS} times"
         if code < 0 or code in _SIGNAL_EXIT_CODES:
@@ -96,7 +96,7 @@ class Children:
                         tell(progress)
                     elif line.strip():
                         last_message = line.strip().removeprefix("bnnzoo: ")
-                        tell(Progress(SAID, 0, 0, note=last_message))
+                        tell(Progress(JOB_MESSAGE, 0, 0, note=last_message))
             code = process.wait()
             with self._lock:
                 del self._running[process]

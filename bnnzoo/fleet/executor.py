@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bnnzoo.fleet.job import Job
 from bnnzoo.progress import Progress
 
-SAID = "said"
+JOB_MESSAGE = "message"
 """Value of `Progress.phase` for a message of a job: a warning or an error, which --quiet does not hide."""
 
 Tell = Callable[[str, Progress], None]

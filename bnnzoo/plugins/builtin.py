@@ -18,7 +18,7 @@ _REFERENCES = (
     *("last-layer", "rbm1b-j10"),
 )
 
-ELSEWHERE: dict[str, dict[str, str]] = {
+EXTERNAL_PACKAGES: dict[str, dict[str, str]] = {
     "samplers": {
         **dict.fromkeys(("adjusted-mclmc", "blackjax-nuts", "blackjax-hmc", "barker"), "bnnzoo-blackjax"),
         **dict.fromkeys(("austerity", "confidence", "minibatch-barker"), "bnnzoo-minibatch-tests"),
@@ -29,7 +29,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
 }
 """Names of parts and commands in other packages. An error message names the package to install."""
 
-CLASSES_ELSEWHERE = dict.fromkeys(("Austerity", "Confidence", "MinibatchBarker"), "bnnzoo-minibatch-tests")
+EXTERNAL_CLASSES = dict.fromkeys(("Austerity", "Confidence", "MinibatchBarker"), "bnnzoo-minibatch-tests")
 """Classes of other packages, each with its package. They can be imported from `bnnzoo` if the package is installed."""
 
 COMMANDS = {

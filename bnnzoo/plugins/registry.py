@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bnnzoo.errors import BnnzooWarning, NotFoundError, UsageError
-from bnnzoo.plugins.builtin import ELSEWHERE
+from bnnzoo.plugins.builtin import EXTERNAL_PACKAGES
 from bnnzoo.plugins.discovery import (
     COMMANDS,
     KINDS,
@@ -163,7 +163,7 @@ def not_found(kind: str, name: str) -> str:
     similar_names = near_names(name, names)
     message = f"no {singular(kind)} named {name!r}; "
     distribution, _, bare_name = name.casefold().rpartition(":")
-    package = ELSEWHERE.get(kind, {}).get(bare_name, "")
+    package = EXTERNAL_PACKAGES.get(kind, {}).get(bare_name, "")
     if package and distribution in ("", package):
         return f"{message}it is in the package {package}, which is not installed: pip install {package}"
     message += f"did you mean {' or '.join(similar_names)}?" if similar_names else f"use one of {', '.join(names)}"

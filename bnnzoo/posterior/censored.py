@@ -56,8 +56,8 @@ class Censored(AbstractLikelihood):
         """Draw one uncensored target."""
         return self.likelihood.sample(output, key=key)
 
-    def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
-        return self.likelihood.exposed(output, log_exposure)
+    def with_exposure(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
+        return self.likelihood.with_exposure(output, log_exposure)
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         """Return the largest log density of the known values. An interval contributes at most log 1 = 0."""
@@ -105,4 +105,4 @@ def uncensored(likelihood: AbstractLikelihood) -> AbstractLikelihood:
 
 def has_rates(likelihood: AbstractLikelihood) -> bool:
     """Whether the likelihood has rates of counts, which an exposure can multiply."""
-    return type(uncensored(likelihood)).exposed is not AbstractLikelihood.exposed
+    return type(uncensored(likelihood)).with_exposure is not AbstractLikelihood.with_exposure

@@ -54,7 +54,7 @@ class NegativeBinomial(AbstractLikelihood):
         log_prob_of_counts = _peak(target, size) - _below_peak(output, target, size)
         return jnp.sum(jnp.where(target == 0, -size * jnp.logaddexp(0.0, output - jnp.log(size)), log_prob_of_counts))
 
-    def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
+    def with_exposure(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
         """Return the log rates with the log exposure added."""
         return output + log_exposure
 
@@ -106,7 +106,7 @@ class ZeroInflatedPoisson(AbstractLikelihood):
         log_count = poisson_log_prob(jnp.where(target == 0, 0.0, log_rate), jnp.maximum(target, 1))
         return jnp.sum(jnp.where(target == 0, log_zero, log_counted + log_count))
 
-    def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
+    def with_exposure(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
         """Return the log rates with the log exposure added; the logits stay unchanged."""
         log_rate, logit = jnp.split(output, 2)
         return jnp.concatenate([log_rate + log_exposure, logit])

@@ -71,7 +71,7 @@ class AbstractLikelihood(eqx.Module):
         """Return the probability of each class given the output; only for classification."""
         raise NotImplementedError(f"{type(self).__name__} has no classes")
 
-    def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
+    def with_exposure(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
         """Return the output with the log exposure added to its log rates; only for counts."""
         raise NotImplementedError(f"{type(self).__name__} has no rates")
 
@@ -342,7 +342,7 @@ class Poisson(AbstractLikelihood):
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         return jnp.sum(jnp.where(target > 0, _poisson_peak(target), 0))
 
-    def exposed(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
+    def with_exposure(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
         return output + log_exposure
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:

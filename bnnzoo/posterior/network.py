@@ -66,7 +66,7 @@ class NetworkPosterior(AbstractPosterior):
 
     The sum is rounded differently. The value is true for rows in temporary files.
     """
-    adds_others: bool = eqx.field(static=True, default=False)
+    adds_unsampled: bool = eqx.field(static=True, default=False)
     """Whether predictions add the directions that are not sampled (`SubspaceNetwork.change_by_others`)."""
 
     @classmethod
@@ -197,7 +197,7 @@ class NetworkPosterior(AbstractPosterior):
         """Return the outputs with the log of the exposure in `x` added to the log rates; unchanged without exposure."""
         if not self.has_exposure:
             return outputs
-        return jax.vmap(self.likelihood.exposed)(outputs, jnp.log(x[:, -1]))
+        return jax.vmap(self.likelihood.with_exposure)(outputs, jnp.log(x[:, -1]))
 
     @eqx.filter_jit
     def features(self, function: Callable[[Array], Array]) -> Float[Array, "num_data feature"]:
@@ -325,7 +325,7 @@ class NetworkPosterior(AbstractPosterior):
         likelihood = self.likelihood.with_parameters(likelihood_parameters)
         if not mode.size:
             outputs = self.outputs(theta, x)
-            return likelihood, outputs + self._change_by_others(theta, x) if self.adds_others else outputs
+            return likelihood, outputs + self._change_by_others(theta, x) if self.adds_unsampled else outputs
         outputs, change = jax.jvp(lambda t: self.outputs(t, x), (mode,), (theta - mode,))
         return likelihood, outputs + change
 

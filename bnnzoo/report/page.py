@@ -52,7 +52,7 @@ def page(predictor: Predictor) -> str:
     """
     attributes = predictor.record.attributes
     diagnosis = attempt(lambda: diagnostics.of_run(predictor))
-    thinned = attempt(lambda: thinning.for_a_page(predictor))
+    thinned = attempt(lambda: thinning.for_report(predictor))
     # A run without draws cannot be thinned. Each section then states the reason.
     full_record, predictor = predictor.record, predictor if isinstance(thinned, BnnzooError) else thinned
     record = predictor.record

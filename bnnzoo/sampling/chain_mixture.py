@@ -70,7 +70,7 @@ def _describe_calibration(predictor: Predictor, weights: Stacking | None) -> str
     """Return a sentence on the calibration of the weighted predictions at the test rows, if the run has any."""
     if not predictor.predicts or predictor.is_density or not predictor.record.has_test_rows:
         return ""
-    weighted = thinning.for_a_page(predictor).thinned(1)
+    weighted = thinning.for_report(predictor).thinned(1)
     if weights is not None:
         weighted.record.tree.attrs["chain_weights"] = _as_json(weights)
     x, y = weighted.record.test_rows()

@@ -149,7 +149,7 @@ class _RootAttributes(BaseModel):
     digests: Json[Annotated[dict[str, str], _LimitedNames]] = {}
 
 
-def fault(attributes: Mapping[str, Any]) -> str:
+def find_fault(attributes: Mapping[str, Any]) -> str:
     """Return a message about the first invalid root attribute of a run; empty if all are valid."""
     values = {str(name): plain(value) for name, value in attributes.items()}
     text_lengths = {name: len(text) for name, text in values.items() if isinstance(text, str) and name != "signature"}
@@ -193,7 +193,7 @@ def are_equal(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     return all(name in first and str(plain(first[name])) == str(plain(value)) for name, value in second.items())
 
 
-def contradiction(attributes: Mapping[str, Any]) -> str:
+def find_contradiction(attributes: Mapping[str, Any]) -> str:
     """Return a message about the first root attribute that contradicts the recipe of the run; empty if there is none.
 
     Runs of a posterior made in Python are not checked.

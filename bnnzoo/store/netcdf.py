@@ -102,7 +102,7 @@ def add_groups(path: Path, groups: Mapping[str, Group], dims: Dims, coords: Mapp
             return _add_to_copy(path, source, groups, dims, coords)
 
 
-def refuse_other(path: Path, attributes: Mapping[str, Any]) -> None:
+def check_same_run(path: Path, attributes: Mapping[str, Any]) -> None:
     """Check that a finished file still belongs to the run with these root attributes.
 
     Raises:

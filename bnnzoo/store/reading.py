@@ -45,7 +45,7 @@ def check(path: Path) -> None:
 
 def _fault(attrs: Any) -> str:
     try:
-        return attributes.fault(attrs) or attributes.contradiction(attrs)
+        return attributes.find_fault(attrs) or attributes.find_contradiction(attrs)
     except UsageError as error:
         return f"its recipe: {error}"
 
@@ -111,14 +111,14 @@ def _complete(path: Path) -> Any:
         return None
 
 
-def how_far_beside(path: Path) -> Literal["absent", "begun", "resumable"]:
+def parts_state(path: Path) -> Literal["absent", "begun", "resumable"]:
     """Return the state of the run in the part files beside `path`. A complete file at `path` is ignored."""
     if not run_parts.holds_run(parts_folder(path)):
         return "absent"
     return "resumable" if checkpoint.has_checkpoint(parts_folder(path)) else "begun"
 
 
-def how_far(path: Path) -> Literal["absent", "begun", "resumable", "partial", "complete"]:
+def run_state(path: Path) -> Literal["absent", "begun", "resumable", "partial", "complete"]:
     """Return the state of the run at a path.
 
     Returns:
@@ -127,7 +127,7 @@ def how_far(path: Path) -> Literal["absent", "begun", "resumable", "partial", "c
         run, or a file that cannot be read.
     """
     if is_unfinished(path):
-        return how_far_beside(path)
+        return parts_state(path)
     if not path.exists():
         return "absent"
     return "partial" if _complete(path) == 0 else "complete"

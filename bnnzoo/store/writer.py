@@ -13,7 +13,7 @@ from bnnzoo.errors import BnnzooError, BusyError, UsageError
 from bnnzoo.files.atomic import check_free
 from bnnzoo.files.shell import quoted
 from bnnzoo.store import checkpoint, command, netcdf, npz, reading, run_parts
-from bnnzoo.store.attributes import fault, with_digests
+from bnnzoo.store.attributes import find_fault, with_digests
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.command import COMMAND, Command
 from bnnzoo.store.lock import RunLock
@@ -174,7 +174,7 @@ class Store:
             BnnzooError: if a file with these values would be unreadable. The files on disk are then unchanged.
         """
         self._lock.check()
-        if reason := fault(self.run.attributes | attributes):
+        if reason := find_fault(self.run.attributes | attributes):
             raise BnnzooError(f"{self.out}: the file would be unreadable: {reason}")
         self.run.manifest.attributes.update(attributes)
         self._publish()

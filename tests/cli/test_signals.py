@@ -301,7 +301,7 @@ def test_a_run_continues_without_readable_output(case, tmp_path):
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
     assert "bnnzoo:" not in result.stdout
-    assert store.how_far(tmp_path / "run.nc") == "complete"
+    assert store.run_state(tmp_path / "run.nc") == "complete"
 
 
 def test_output_of_a_model_goes_to_stderr(capsys):

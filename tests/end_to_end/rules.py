@@ -45,7 +45,7 @@ def _likelihood(case: Case) -> str:
 
 
 def _has_rates(case: Case) -> bool:
-    return registry.load("likelihoods", _likelihood(case)).exposed is not AbstractLikelihood.exposed
+    return registry.load("likelihoods", _likelihood(case)).with_exposure is not AbstractLikelihood.with_exposure
 
 
 def _is_censorable(case: Case) -> bool:

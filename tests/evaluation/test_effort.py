@@ -74,7 +74,7 @@ def test_the_report_uses_an_affordable_number_of_draws_and_rows():
 
     def make_page(rows: float, **more: Any) -> Any:
         result = sized(2, 1000, row_cost=5e10 / (8 * 100 * rows), **more)
-        lighter = thinning.for_a_page(result)
+        lighter = thinning.for_report(result)
         return None if lighter is result else lighter.how
 
     assert make_page(1e9, held=4000) is None

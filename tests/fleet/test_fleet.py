@@ -25,7 +25,7 @@ from bnnzoo.cli.fleet_screen import FleetScreen, PlainLine
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.fleet import Job, Outcome, parse_seeds, points
 from bnnzoo.fleet.children import Children
-from bnnzoo.fleet.executor import SAID
+from bnnzoo.fleet.executor import JOB_MESSAGE
 from bnnzoo.progress import Progress
 from bnnzoo.recipe import Recipe, Value, read_layer, resolve
 
@@ -136,7 +136,7 @@ def test_the_screen_shows_the_progress_of_all_jobs():
     screen.tell("a", Progress("sampling", 0, 100))
     clock[0] = 4.0
     screen.tell("b", Progress("warm-up", 10, 50))
-    screen.tell("b", Progress(SAID, 0, 0, note="warning: no"))
+    screen.tell("b", Progress(JOB_MESSAGE, 0, 0, note="warning: no"))
     clock[0] = 8.0
     screen.tell("a", Progress("sampling", 80, 100))
     screen.end(Outcome("a", 0, 9.0))
@@ -151,7 +151,7 @@ def test_the_screen_shows_the_progress_of_all_jobs():
     ]
     quiet = FleetScreen(1, 0, lines.append, None)
     quiet.tell("a", Progress("note", 0, 0, note="budget"))
-    quiet.tell("a", Progress(SAID, 0, 0, note="warning: no"))
+    quiet.tell("a", Progress(JOB_MESSAGE, 0, 0, note="warning: no"))
     quiet.end(Outcome("a", 0, 9.0))
     assert lines[4:] == ["bnnzoo: a: warning: no"]
 
@@ -219,7 +219,7 @@ def test_a_run_by_another_recipe_is_not_taken_for_this_one(tmp_path, capsys):
 def test_a_job_whose_run_another_process_has_finished_meanwhile_is_done(state, tmp_path, monkeypatch):
     """It finished between the check of its state and the attempt to resume it."""
     states = iter(["resumable", state])
-    monkeypatch.setattr(store, "how_far", lambda _: next(states))
+    monkeypatch.setattr(store, "run_state", lambda _: next(states))
     job = Job("one", tiny.recipe("nuts"), tmp_path / "one.nc", tmp_path, False)
     if state == "complete":
         assert child._run(job) == 0
@@ -315,7 +315,7 @@ def test_parts_of_a_stopped_run_are_not_a_run(tmp_path):
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
         bnnzoo.api.entrances.run_recipe(job.recipe, out=job.out, **tiny.stopped(6))
     shutil.rmtree(store.parts_folder(job.out))
-    assert store.how_far(job.out) == "partial"
+    assert store.run_state(job.out) == "partial"
     with pytest.raises(UsageError, match=r"one\.nc: the run stopped before its end"):
         missing_jobs([job], force=False)
     with pytest.raises(

@@ -58,13 +58,13 @@ def test_with_the_other_directions_the_variance_of_predictions_is_that_of_the_wh
     x = np.random.default_rng(1).normal(size=(6, COLUMNS)).astype(np.float32)
     design = np.column_stack([x, np.ones(len(x))]).astype(float)
     exact = np.einsum("ri,ij,rj->r", design, covariance, design)
-    whole = _variances(dataclasses.replace(posterior, adds_others=True), x)
+    whole = _variances(dataclasses.replace(posterior, adds_unsampled=True), x)
     np.testing.assert_allclose(whole, exact, rtol=0.05)
     assert np.all(_variances(posterior, x) < 0.5 * exact)
 
 
 def test_a_draw_has_always_the_same_other_directions_and_another_draw_has_independent_ones(line):
-    posterior = dataclasses.replace(line[0], adds_others=True)
+    posterior = dataclasses.replace(line[0], adds_unsampled=True)
     x = jnp.eye(COLUMNS)
     change = jax.jit(lambda z: posterior.predictive(z, x)[1] - line[0].predictive(z, x)[1])
     z = jnp.asarray([0.3, -1.2])
@@ -81,7 +81,7 @@ def test_a_draw_has_always_the_same_other_directions_and_another_draw_has_indepe
 
 def test_the_likelihood_does_not_use_the_other_directions(line):
     posterior, z = line[0], jnp.asarray([0.3, -1.2])
-    with_others = dataclasses.replace(posterior, adds_others=True)
+    with_others = dataclasses.replace(posterior, adds_unsampled=True)
     assert with_others.log_density(z) == posterior.log_density(z)
 
 

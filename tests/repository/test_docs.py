@@ -139,7 +139,14 @@ def test_documented_exactness_agrees_with_the_registry():
 
 
 def test_commands_named_in_the_docs_exist():
-    expected = {*commands(), *registry.ELSEWHERE[registry.COMMANDS], "COMMAND", "--help", "--no-plugins", "--debug"}
+    expected = {
+        *commands(),
+        *registry.EXTERNAL_PACKAGES[registry.COMMANDS],
+        "COMMAND",
+        "--help",
+        "--no-plugins",
+        "--debug",
+    }
     # the commands of the example plugin
     expected |= set(re.findall(r'def bnnzoo_commands\(.*\n    return \[Entry\("([\w-]+)"', page_of("plugins.md")))
     for page, text in TEXT.items():

@@ -547,9 +547,9 @@ def test_the_precision_of_a_window_is_fishers_or_the_hessian_where_that_is_conca
     broken = _preconditioner.update_precision(two, posterior, jnp.asarray([jnp.nan, 0.0]))
     np.testing.assert_array_equal(broken.precision, two.precision)
     assert float(broken.count) == 2
-    plain = _preconditioner.or_diagonal(_preconditioner.identity("identity", theta), posterior, theta)
+    plain = _preconditioner.diagonal_if_scalar(_preconditioner.identity("identity", theta), posterior, theta)
     np.testing.assert_allclose(plain.factor, np.diag(fisher) ** -0.5, rtol=1e-4)
-    assert _preconditioner.or_diagonal(first, posterior, theta) is first
+    assert _preconditioner.diagonal_if_scalar(first, posterior, theta) is first
 
 
 FACTOR = np.array([[0.5, 0.3], [0.0, 0.2]])

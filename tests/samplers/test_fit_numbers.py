@@ -93,7 +93,7 @@ def test_a_start_is_the_best_of_what_was_trained_on_some_rows_and_judged_on_the_
     assert not np.array_equal(moved[0], moved[1])  # each chain holds out different rows
     assert result.losses.tolist() == [0.5] * 3  # nats per row, of the likelihood alone
     assert result.steps.tolist() == [150] * 3  # the first score, then a fifth of all steps without an improvement
-    early, *_ = _trained(held_out=0.25, steps_a_look=50)
+    early, *_ = _trained(held_out=0.25, steps_per_report=50)
     np.testing.assert_array_equal(result.positions, early.positions)
     assert early.steps.tolist() == [50] * 3
 

@@ -414,8 +414,8 @@ def test_training_steps_fit_into_the_budget(monkeypatch, data):
     clock, requests = [0.0], []
 
     def training(*looks):
-        def train(*_, most_steps, held_out, steps_a_look, **__):
-            requests.append((most_steps, held_out, steps_a_look))
+        def train(*_, most_steps, held_out, steps_per_report, **__):
+            requests.append((most_steps, held_out, steps_per_report))
             for seconds in looks:
                 clock[0] += seconds
                 yield None if seconds is None else seconds

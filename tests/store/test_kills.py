@@ -157,7 +157,7 @@ def check_end(process: Any, zoo: Zoo, out: Path) -> None:
     """Done; or, where the kill before came after the last rename, nothing to do."""
     output = zoo.output()
     assert process.exitcode == 0 or "nothing to resume" in output or f"{out}: exists" in output, output
-    assert store.how_far(out) == "complete"
+    assert store.run_state(out) == "complete"
 
 
 @pytest.mark.parametrize("name", RUNS)

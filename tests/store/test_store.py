@@ -28,12 +28,12 @@ from bnnzoo.store import (
     add_groups,
     attributes,
     check_room,
+    check_same_run,
     lock,
     netcdf,
     open_tree,
     parts_folder,
     refuse_existing,
-    refuse_other,
     run_parts,
 )
 from bnnzoo.store.run_parts import load
@@ -154,8 +154,8 @@ def test_round_trip(out):
 
 
 def test_the_end_of_a_path_to_the_prior_is_no_damage():
-    assert attributes.fault(ATTRIBUTES | {"likelihood_power": 0.0}) == ""
-    assert "likelihood_power" in attributes.fault(ATTRIBUTES | {"likelihood_power": -0.1})
+    assert attributes.find_fault(ATTRIBUTES | {"likelihood_power": 0.0}) == ""
+    assert "likelihood_power" in attributes.find_fault(ATTRIBUTES | {"likelihood_power": -0.1})
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_the_end_of_a_path_to_the_prior_is_no_damage():
 def test_an_attribute_that_is_not_its_recipes_is_named(name, other):
     recipe = "model: linear\nsampler: mala\nseed: 3\nlikelihood_power: 0.5\n"
     about = ATTRIBUTES | {"recipe": recipe, "signature": "{}"}
-    assert attributes.contradiction(about) == ""
-    assert attributes.contradiction(about | {name: other}) == f"its attribute {name} contradicts its recipe"
-    assert attributes.contradiction({**about, name: other, "signature": ""}) == ""  # for a posterior made by hand
+    assert attributes.find_contradiction(about) == ""
+    assert attributes.find_contradiction(about | {name: other}) == f"its attribute {name} contradicts its recipe"
+    assert attributes.find_contradiction({**about, name: other, "signature": ""}) == ""  # for a posterior made by hand
 
 
 def test_an_unfinished_run_is_readable_at_any_moment(out):
@@ -576,7 +576,7 @@ def test_groups_that_two_processes_add_at_once_are_both_there(out, monkeypatch):
 def test_groups_are_not_added_to_another_run(out, monkeypatch):
     finished(out)
     before = dict(open_tree(out).attrs)
-    refuse_other(out, before)
+    check_same_run(out, before)
 
     def replace():
         second_store = Store(out)
@@ -592,7 +592,7 @@ def test_groups_are_not_added_to_another_run(out, monkeypatch):
     ):
         add_groups(out, {"ours": {"y": np.zeros(3)}}, {"y": ["row"]}, {})
     with pytest.raises(BnnzooError, match="was replaced by another run"):
-        refuse_other(out, before)
+        check_same_run(out, before)
     assert "ours" not in open_tree(out).children
     check(open_tree(out), 2)
 

@@ -144,7 +144,7 @@ def _beside_a_scale(values: Float[np.ndarray, " value"], counts: Int[np.ndarray,
     return [float(code) for code in codes] if is_beside else []
 
 
-def doubts_of_codes(codes: Sequence[Code], targets: Sequence[str], *, instead: str = "") -> list[str]:
+def warnings_about_codes(codes: Sequence[Code], targets: Sequence[str], *, instead: str = "") -> list[str]:
     """Return the texts of warnings about values that look like codes.
 
     Args:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bnnzoo.data.columns.bounds import uncensored_targets
 from bnnzoo.data.columns.codes import find_codes, may_hold_codes
-from bnnzoo.data.columns.doubts import sentinel_days
+from bnnzoo.data.columns.column_warnings import sentinel_days
 from bnnzoo.data.columns.faults import list_names
 from bnnzoo.data.rows.signature import Signature
 from bnnzoo.errors import BnnzooWarning

@@ -14,8 +14,13 @@ from numpy.typing import NDArray
 from bnnzoo.data.checks.check import check_column_names
 from bnnzoo.data.columns.bounds import as_cells, bounds_of, is_bounds_array
 from bnnzoo.data.columns.cells import Cells
-from bnnzoo.data.columns.codes import Code, doubts_of_codes, find_codes
-from bnnzoo.data.columns.doubts import doubts_of_dates, doubts_of_inputs, doubts_of_targets, doubts_of_text
+from bnnzoo.data.columns.codes import Code, find_codes, warnings_about_codes
+from bnnzoo.data.columns.column_warnings import (
+    warnings_about_dates,
+    warnings_about_inputs,
+    warnings_about_targets,
+    warnings_about_text,
+)
 from bnnzoo.data.columns.faults import Faults, list_names
 from bnnzoo.data.columns.levels import merge_equal_levels
 from bnnzoo.data.columns.reading_options import Reading
@@ -76,9 +81,11 @@ def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, n
     skip_option = None if left_out else table.skip_option
     for doubt in (
         *_doubts(cells[:num_plain_inputs], cells[num_features:], is_regression=is_regression),
-        *doubts_of_text(cells, categories, targets, skip_option),
-        *doubts_of_dates(cells[:num_plain_inputs] + cells[num_features:]),
-        *doubts_of_codes([code for column in cells[num_plain_inputs:num_features] for code in _codes_in(column)], ()),
+        *warnings_about_text(cells, categories, targets, skip_option),
+        *warnings_about_dates(cells[:num_plain_inputs] + cells[num_features:]),
+        *warnings_about_codes(
+            [code for column in cells[num_plain_inputs:num_features] for code in _codes_in(column)], ()
+        ),
     ):
         warnings.warn(f"{table.where}: {doubt}", BnnzooWarning, stacklevel=4)
     numeric = [column.name for column in cells[:num_plain_inputs] if column.kind == "number"]
@@ -118,9 +125,9 @@ def _doubts(inputs: Sequence[Cells], targets: Sequence[Cells], *, is_regression:
     codes = [code for column in (*inputs, *targets) if column.kind == "number" for code in _codes_in(column)]
     target_names = [column.name for column in targets] if inputs else []
     return [
-        *doubts_of_inputs(inputs or targets),
-        *(doubts_of_targets(targets) if is_regression else []),
-        *doubts_of_codes(codes, target_names),
+        *warnings_about_inputs(inputs or targets),
+        *(warnings_about_targets(targets) if is_regression else []),
+        *warnings_about_codes(codes, target_names),
     ]
 
 

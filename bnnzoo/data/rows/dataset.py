@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.data.checks.check import check_column_names, finite_float32, refuse_coarse
 from bnnzoo.data.columns.bounds import bounds_of, single_numbers
-from bnnzoo.data.columns.codes import doubts_of_codes, find_codes
+from bnnzoo.data.columns.codes import find_codes, warnings_about_codes
 from bnnzoo.data.columns.reading_options import PLAIN, Reading
 from bnnzoo.data.encoding.input_encoding import Encoding
 from bnnzoo.data.encoding.targets import (
@@ -306,7 +306,7 @@ def _warn_of_codes(
     columns += [*zip(outputs, y.T, strict=True)] if task == "regression" else []
     codes = [code for name, column in columns for code in find_codes(name, column)]
     remedy = "if it is one, leave such rows out, or give a table in place of arrays and set [[missing_code]]"
-    for doubt in doubts_of_codes(codes, outputs, instead=remedy):
+    for doubt in warnings_about_codes(codes, outputs, instead=remedy):
         warnings.warn(f"{where}: {doubt}", BnnzooWarning, stacklevel=3)
 
 

@@ -16,7 +16,7 @@ from bnnzoo.evaluation.convergence import identified, sampler_statistics
 from bnnzoo.evaluation.convergence.probing import probe_rows
 from bnnzoo.evaluation.formulas import settling
 from bnnzoo.evaluation.formulas.combination import worst_combination
-from bnnzoo.evaluation.formulas.rhat import between_chains, extremes
+from bnnzoo.evaluation.formulas.rhat import between_chains, worst_diagnostics
 from bnnzoo.evaluation.predictions import noise_scale, thinning
 from bnnzoo.evaluation.predictions.noise_scale import noise_scales
 from bnnzoo.evaluation.predictions.predictor import Predictor
@@ -267,7 +267,9 @@ def of_quantities(
     flat = {name: np.asarray(values, float).reshape(*values.shape[:2], -1) for name, values in quantities.items()}
     varying = {name: values for name, values in flat.items() if values.size and np.ptp(values, axis=(0, 1)).any()}
     first_name = next(iter(flat))
-    extremes_by_name = {name: extremes(values) for name, values in (varying or {first_name: flat[first_name]}).items()}
+    extremes_by_name = {
+        name: worst_diagnostics(values) for name, values in (varying or {first_name: flat[first_name]}).items()
+    }
     result: dict[str, Any] = {}
     for key, sign in (("rhat", 1), ("ess_bulk", -1), ("ess_tail", -1)):
         severity = {

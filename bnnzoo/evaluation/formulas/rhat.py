@@ -42,7 +42,7 @@ def worst_rhat(values: Float[np.ndarray, "chain draw value"]) -> float:
     return np.inf if moving is None else float(np.max(rhats(moving)))
 
 
-class Extremes(NamedTuple):
+class WorstDiagnostics(NamedTuple):
     """Worst diagnostics of several values, and the indices of the values with the largest R-hat and smallest ESS."""
 
     numbers: dict[str, float]
@@ -50,11 +50,11 @@ class Extremes(NamedTuple):
 
 
 def convergence(values: Float[np.ndarray, "chain draw value"]) -> dict[str, float]:
-    """Return the diagnostics that `extremes` computes, without the indices of the worst values."""
-    return extremes(values).numbers
+    """Return the diagnostics that `worst_diagnostics` computes, without the indices of the worst values."""
+    return worst_diagnostics(values).numbers
 
 
-def extremes(values: Float[np.ndarray, "chain draw value"]) -> Extremes:
+def worst_diagnostics(values: Float[np.ndarray, "chain draw value"]) -> WorstDiagnostics:
     """Return the worst diagnostics of the values that vary.
 
     - `rhat`: largest rank-normalised split R-hat.
@@ -68,7 +68,7 @@ def extremes(values: Float[np.ndarray, "chain draw value"]) -> Extremes:
     """
     if (varying := _varying_values(values)) is None:
         no_estimates = {"rhat": np.inf, "ess_bulk": 0.0, "ess_tail": 0.0, "mcse": np.inf, "mcse_over_sd": np.inf}
-        return Extremes(no_estimates, dict.fromkeys(("rhat", "ess_bulk", "ess_tail"), 0))
+        return WorstDiagnostics(no_estimates, dict.fromkeys(("rhat", "ess_bulk", "ess_tail"), 0))
     import arviz_stats  # noqa: F401 (the accessor `azstats`)
 
     accessor = xr.Dataset({"f": (("chain", "draw", "value"), varying)}).azstats
@@ -85,7 +85,7 @@ def extremes(values: Float[np.ndarray, "chain draw value"]) -> Extremes:
     }
     positions = {"rhat": np.argmax(rhat_values), "ess_bulk": np.argmin(bulk), "ess_tail": np.argmin(tail)}
     varying_columns = np.flatnonzero(np.ptp(np.asarray(values, float), axis=(0, 1)) != 0)
-    return Extremes(numbers, {key: int(varying_columns[place]) for key, place in positions.items()})
+    return WorstDiagnostics(numbers, {key: int(varying_columns[place]) for key, place in positions.items()})
 
 
 def _varying_values(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw moving"] | None:

@@ -50,7 +50,7 @@ def density_rows(predictor: Predictor, num_probes: int) -> int:
     return int(np.clip(affordable, _LEAST_DENSITY_ROWS, _DENSITY_ROWS))
 
 
-def for_a_page(predictor: Predictor) -> Predictor:
+def for_report(predictor: Predictor) -> Predictor:
     """Return a predictor with the draws and the test rows that are used for a report."""
     record = predictor.record
     if not predictor.has_rows:

@@ -98,7 +98,7 @@ def make_anchor(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, se
     )
 
 
-def expanded(posterior: AbstractPosterior, *, second: bool) -> AbstractPosterior:
+def with_anchor(posterior: AbstractPosterior, *, second: bool) -> AbstractPosterior:
     """Return the posterior with an anchor at its centre, which all chains share.
 
     The posterior is returned unchanged if it has no centre, or if it is not a `NetworkPosterior`.

@@ -107,7 +107,7 @@ def update_precision(
     return Preconditioner(preconditioner.factor, preconditioner.precision + change, count)
 
 
-def or_diagonal(
+def diagonal_if_scalar(
     preconditioner: Preconditioner, posterior: AbstractPosterior, theta: Float[Array, " dim"]
 ) -> Preconditioner:
     """Return the preconditioner. If it is a single number, return a diagonal one from the curvature at `theta`."""

@@ -165,7 +165,7 @@ def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: 
         influence = row_influence(sampler, posterior, state, proposals=proposals, steps_between=0, key=key)
         return {"unseen": zero, "unseen_shift": zero, "rows_needed": _rows_needed(influence, state)}
     influence = row_influence(sampler, posterior, state, proposals=proposals, steps_between=_STEPS_BETWEEN, key=key)
-    shape = preconditioner.or_diagonal(state.preconditioner, posterior, state.position)
+    shape = preconditioner.diagonal_if_scalar(state.preconditioner, posterior, state.position)
     directions = _directions(posterior, state.position, shape, influence)
     fractions, _ = jax.lax.map(
         lambda direction: _unseen_fraction(posterior, state, influence, shape, direction), directions

@@ -23,11 +23,11 @@ from bnnzoo.samplers.common.control_variate import (
     ORDER,
     Order,
     drift_estimator,
-    expanded,
     first_anchor,
     known_precision,
     next_anchor,
     refuse_large,
+    with_anchor,
 )
 from bnnzoo.samplers.kernel import choose, metropolis, replace, standard_normal
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE, LOG_DENSITY_ESTIMATE, Statistic
@@ -137,7 +137,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
 
         A second-order anchor takes one pass over the rows for each parameter.
         """
-        return posterior if self.order == "none" else expanded(posterior, second=self.order == "second")
+        return posterior if self.order == "none" else with_anchor(posterior, second=self.order == "second")
 
     def settle(
         self, posterior: AbstractPosterior, state: PenaltyState, *, final: bool, key: PRNGKeyArray

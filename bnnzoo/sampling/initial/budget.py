@@ -223,7 +223,7 @@ def training_steps(problem: Problem, placement: Placement, *, most: int, share: 
     """
     assert problem.recipe.budget is not None
     thetas = problem.initial_positions(trained=True, key=key)
-    options = {"most_steps": most, "held_out": problem.recipe.start_held_out, "steps_a_look": _PILOT_STEPS}
+    options = {"most_steps": most, "held_out": problem.recipe.start_held_out, "steps_per_report": _PILOT_STEPS}
     options["stores_order"] = not problem.has_mapped_rows
     stream = train(problem.posterior, thetas, placement=placement, key=key, **options)
     next(stream)  # compiles

@@ -108,7 +108,7 @@ def initial_positions(
             return np.broadcast_to(theta, (problem.recipe.chains, len(theta)))
     thetas = problem.initial_positions(trained=is_trained or has_centre, key=key)
     if problem.recipe.init == "given" and problem.recipe.stochastic == "all":
-        check_given(problem, thetas[0])
+        check_given_network(problem, thetas[0])
     if not is_trained or has_centre:
         return thetas
     return train_networks(problem, thetas, placement, "the initial position of each chain", work, key).positions
@@ -149,7 +149,7 @@ def train_whole_network(
         return whole_network, (_network_of_file if is_network else run_start.best_draw)(whole_network, path)
     start = whole_network.initial_positions(trained=True, key=key)
     if problem.recipe.init == "given":
-        check_given(whole_network, start[0])
+        check_given_network(whole_network, start[0])
         return whole_network, np.asarray(start[0])
     placement, trained_part = place_chains("vectorized", 1), "the parameters that are not sampled"
     return whole_network, train_networks(whole_network, start, placement, trained_part, work, key).positions[0]
@@ -158,11 +158,11 @@ def train_whole_network(
 def _network_of_file(problem: Problem, path: Path) -> Float[np.ndarray, " dim"]:
     """Return the position of the network in a file of Equinox, after checking that it fits the training rows."""
     theta = network_file.network_position(problem, path)
-    check_given(problem, theta)
+    check_given_network(problem, theta)
     return np.asarray(theta)
 
 
-def check_given(problem: Problem, theta: Float[Array, " dim"]) -> None:
+def check_given_network(problem: Problem, theta: Float[Array, " dim"]) -> None:
     """Check that the user's network fits the training rows better than the best constant outputs.
 
     Raises:

@@ -57,7 +57,7 @@ def train(
     key: PRNGKeyArray,
     most_steps: int = MOST_STEPS,
     held_out: float = 0.1,
-    steps_a_look: int = 500,
+    steps_per_report: int = 500,
     stores_order: bool = True,
 ) -> Iterator[Trained]:
     """Train one network per chain (a deep ensemble): maximise the posterior density by Adam, with early stopping.
@@ -74,12 +74,12 @@ def train(
         key: random key of the mini-batches and the held-out rows.
         most_steps: largest number of steps.
         held_out: fraction of the rows to hold out.
-        steps_a_look: number of steps after which a result is yielded.
+        steps_per_report: number of steps after which a result is yielded.
         stores_order: whether each chain has an array with its random order of all rows. Otherwise the order is another
             one, which is computed where it is needed, so that the memory does not grow with the number of rows.
 
     Yields:
-        the result so far, every `steps_a_look` steps and at the end.
+        the result so far, every `steps_per_report` steps and at the end.
     """
     posterior = placement.put_posterior(posterior)
     keys = placement.put(jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(len(thetas), dtype=jnp.uint32)), 0)
@@ -93,7 +93,7 @@ def train(
             placement,
             state,
             keys,
-            np.int32(min(steps_a_look, most_steps - steps_done)),
+            np.int32(min(steps_per_report, most_steps - steps_done)),
             traced_max_steps,
             rows,
             stores_order,

@@ -15,7 +15,7 @@ Answer = TypeVar("Answer")
 _PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 
 
-class Asking:
+class PartyQuestions:
     """The lines to all parties, by name.
 
     `again` contains the number of repeated questions to each party.

@@ -23,7 +23,7 @@ from bnnzoo.recipe import Recipe, as_dict, to_yaml
 from bnnzoo.samplers import Penalty
 from bnnzoo.sampling.keys import Keys
 from bnnzoo_federated import checks
-from bnnzoo_federated.asking import Asking
+from bnnzoo_federated.asking import PartyQuestions
 from bnnzoo_federated.chains import Chains, Positions
 from bnnzoo_federated.lines import DaskLine, Line, LocalLine
 from bnnzoo_federated.messages import Agreement, Request, Terms, Words
@@ -48,7 +48,9 @@ class Coordinator:
             patience: seconds after which an answer is late, and the question is repeated.
             limit: seconds after which a party that has not answered ends the run.
         """
-        self._asking = Asking({name: _line(party) for name, party in parties.items()}, patience=patience, limit=limit)
+        self._asking = PartyQuestions(
+            {name: _line(party) for name, party in parties.items()}, patience=patience, limit=limit
+        )
 
     def sample(
         self,
@@ -219,7 +221,7 @@ class Coordinator:
                 the agreement.
 
         Raises:
-            BnnzooError: if a party was restarted too often, and for the reasons of `Asking.all`.
+            BnnzooError: if a party was restarted too often, and for the reasons of `PartyQuestions.all`.
         """
         answers: dict[str, Answer] = {}
         for _ in range(_RESTARTS):

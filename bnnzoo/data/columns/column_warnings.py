@@ -35,7 +35,7 @@ _FEWEST_VALUES = 2
 """Minimal number of values that a placeholder date is compared with, and of whole numbers that may be dates."""
 
 
-def doubts_of_inputs(cells: Sequence[Cells]) -> list[str]:
+def warnings_about_inputs(cells: Sequence[Cells]) -> list[str]:
     """Return doubts about inputs that are constant, or that are identifiers.
 
     An identifier is a column of whole numbers or of text whose cells differ in all rows. A small table contains such
@@ -70,7 +70,7 @@ def doubts_of_inputs(cells: Sequence[Cells]) -> list[str]:
     return doubts
 
 
-def doubts_of_targets(cells: Sequence[Cells]) -> list[str]:
+def warnings_about_targets(cells: Sequence[Cells]) -> list[str]:
     """Return a doubt about constant targets."""
     constant = [
         column.name
@@ -82,7 +82,7 @@ def doubts_of_targets(cells: Sequence[Cells]) -> list[str]:
     return [f"target {list_names(constant)}: the same in every row, so there is nothing to predict"]
 
 
-def doubts_of_text(
+def warnings_about_text(
     cells: Sequence[Cells], categories: Sequence[str], targets: Sequence[str], skip: Callable[[int], str] | None
 ) -> list[str]:
     """Return doubts about columns of text.
@@ -154,7 +154,7 @@ def _visible(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", visible).split())
 
 
-def doubts_of_dates(cells: Sequence[Cells]) -> list[str]:
+def warnings_about_dates(cells: Sequence[Cells]) -> list[str]:
     """Return doubts about placeholder dates, and about whole numbers such as 20240317 that are probably dates."""
     doubts = []
     for column in cells:
