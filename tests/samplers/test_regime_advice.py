@@ -59,7 +59,9 @@ def test_advised_batch_sizes_are_just_large_enough():
     assert advice(unseen, sizes).startswith("use --sampler.batch-size 100")
     assert advice(unseen, sizes, tuned=True, importance=True).startswith("use --sampler.batch-size 100")
     assert "use --sampler.variance pooled" in advice({"regime_dof": 0.02}, sizes, pooled=False)
-    assert "batch-size 1 --sampler.num-batches 7" in spell_settings(regime._all_data_setting(7), "options")
+    for rows, batch_size, num_batches in ((7, 1, 7), (410, 41, 10), (101, 101, 1)):
+        expected = f"batch-size {batch_size} --sampler.num-batches {num_batches}"
+        assert expected in spell_settings(regime._all_data_setting(rows), "options")
 
 
 def test_values_at_the_limit_are_within_the_regime():

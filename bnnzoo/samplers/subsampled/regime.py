@@ -200,8 +200,8 @@ def _untuned_noise_advice(sizes: Sizes, excess: float, num_data: int, shorter_st
 
 
 def _all_data_setting(num_data: int) -> str:
-    """Return options with which a step uses every datum once. A remainder of fewer than twenty data stays unused."""
-    batches = min(20, num_data)
+    """Return options with which a step uses every datum once, in at most twenty batches."""
+    batches = max(count for count in range(1, 21) if num_data % count == 0)
     sizes = {"batch_size": num_data // batches, "num_batches": batches}
     return " ".join(setting(f"sampler.{name}", value) for name, value in {"sampling": "disjoint", **sizes}.items())
 
