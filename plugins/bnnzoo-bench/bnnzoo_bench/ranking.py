@@ -123,6 +123,34 @@ def paired_difference(
     return mean_difference([fits[f]["metrics"][metric] - reference_fits[f]["metrics"][metric] for f in folds])
 
 
+class Wins(NamedTuple):
+    """Numbers of problems on which a method is the best, or cannot be distinguished from the best method."""
+
+    best: int
+    best_or_tied: int
+
+
+def count_wins(lines: Sequence[Line], methods: Sequence[str], metric: str) -> dict[str, Wins]:
+    """Return for each method on how many problems its mean score is the best, or is tied with the best score.
+
+    Two methods are tied on a problem if their paired difference is at most two standard errors over folds. With a
+    single fold there is no error, and no tie.
+    """
+    best, tied = dict.fromkeys(methods, 0), dict.fromkeys(methods, 0)
+    shared = shared_lines(lines)
+    for problem in distinct(line["problem"] for line in shared):
+        scores = {method: _mean_score(list(by_fold(shared, problem, method).values()), metric) for method in methods}
+        winner = min(scores, key=lambda method: scores[method])
+        if not np.isfinite(scores[winner]):
+            continue
+        best[winner] += 1
+        for method in methods:
+            difference = paired_difference(shared, problem, method, winner, metric)
+            has_error = difference is not None and difference.se is not None and np.isfinite(scores[method])
+            tied[method] += method == winner or (has_error and not difference.is_clear)
+    return {method: Wins(best[method], tied[method]) for method in methods}
+
+
 def mean_difference(values: Sequence[float]) -> Difference | None:
     """Return the mean and its standard error; None without values."""
     if not values:

@@ -14,6 +14,7 @@ from bnnzoo_bench.ranking import (
     Difference,
     Ranking,
     by_fold,
+    count_wins,
     mean_difference,
     paired_difference,
     rank_methods,
@@ -195,7 +196,18 @@ def _scores(lines: Sequence[Line], methods: list[str], metric: str) -> list[Part
         size = Cell(str(sizes[0]), sizes[0]) if sizes else text_cell("")
         rows.append([text_cell(problem), size, *(_score(mean, smallest) for mean in means)])
     text = "Means over folds with the standard error over folds. The best value of each problem is marked with *."
-    return [Heading(2, f"{_TITLES[metric]} by problem"), text, Table(["problem", "training rows", *methods], rows)]
+    table = Table(["problem", "training rows", *methods], rows)
+    return [Heading(2, f"{_TITLES[metric]} by problem"), text, table, _wins(lines, methods, metric)]
+
+
+def _wins(lines: Sequence[Line], methods: list[str], metric: str) -> str:
+    """Return a sentence with the numbers of problems on which each method is the best, or tied with the best."""
+    wins = count_wins(lines, methods, metric)
+    counts = "; ".join(f"{method} {wins[method].best} and {wins[method].best_or_tied}" for method in methods)
+    return (
+        "Number of problems on which a method is the best, and on which it is the best or differs from the best by at "
+        f"most two standard errors of the paired difference over folds: {counts}."
+    )
 
 
 def _score(mean: Difference | None, smallest: float) -> Cell:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bnnzoo_bench.page import to_html, to_markdown
-from bnnzoo_bench.ranking import critical_difference, paired_difference, rank_methods
+from bnnzoo_bench.ranking import count_wins, critical_difference, paired_difference, rank_methods
 from bnnzoo_bench.scores import METRICS
 from bnnzoo_bench.tables import Table, sections
 from bnnzoo_bench.verifying import allowed_difference
@@ -45,6 +45,8 @@ SCORES = {
     "p2": {"A": [1.0, 1.0], "B": [0.5, 0.7], "C": [2.0, 2.0]},
     "p3": {"A": [1.0, 1.0], "B": [1.0, 1.0], "C": [0.1, None]},
 }
+TIED = {"A": [1.0, 1.1, 0.9], "B": [1.05, 1.0, 1.1], "C": [2.0, 2.1, 2.0]}
+"""Scores in which B minus A is 0.05 with a standard error of 0.087."""
 
 
 def test_ranks_equal_those_computed_by_hand():
@@ -101,7 +103,15 @@ def test_markdown_has_the_scores_by_problem_and_method():
     assert "| p1 | 90 | 1.10 ± 0.10 * | 2.20 ± 0.20 | 3 |" in text
     assert "| p2 | 90 | 1 | 0.60 ± 0.10 * | 2 |" in text
     assert "| p3 | 90 | 1 | 1 | 0.1 * |" in text
+    assert "over folds: A 2 and 2; B 1 and 2; C 0 and 0." in text
     assert "by problem" not in to_markdown(sections([line("p1", 0, "A", 1.0)]))
+
+
+def test_ties_need_an_error_over_folds():
+    folds = [line("p", fold, method, score) for method, scores in TIED.items() for fold, score in enumerate(scores)]
+    assert count_wins(folds, list(TIED), "crps") == {"A": (1, 1), "B": (0, 1), "C": (0, 0)}
+    first_fold = [row for row in folds if row["fold"] == 0]
+    assert count_wins(first_fold, list(TIED), "crps") == {"A": (1, 1), "B": (0, 0), "C": (0, 0)}
 
 
 def test_wrong_choices_are_refused():
