@@ -50,7 +50,8 @@ def plugin_command(name: str, prepare: Prepare) -> DeferredCommand | None:
     """Return the plugin command with this name (or `distribution:name`); None if there is none.
 
     Raises:
-        NotFoundError: if two packages have a command with this name, or if its package is not installed.
+        NotFoundError: if two packages have a command with this name, or if it is a command of a package of this project
+            that is not installed.
     """
     entry = registry.get(registry.COMMANDS, name)
     if entry is not None and entry.distribution != registry.OWN:

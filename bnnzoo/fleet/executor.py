@@ -17,7 +17,7 @@ Tell = Callable[[str, Progress], None]
 
 
 class Outcome(NamedTuple):
-    """The result of a job. If `code` is 0, the run is in the file of the job, or in `content`."""
+    """The result of a job. If `code` is 0, the run is in `content`; if that is None, it is in the file of the job."""
 
     name: str
     code: int

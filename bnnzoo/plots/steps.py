@@ -94,7 +94,7 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
             for i, chain in enumerate(values)
         ]
     )
-    alt += f" Dashed lines: limits of the mean, {limits}." if limits else ""
+    alt += f" Dashed lines: limits that the mean must not exceed, {limits}." if limits else ""
     return Picture("steps", "The sampler's steps", alt, figure, table)
 
 

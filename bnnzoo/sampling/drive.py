@@ -261,7 +261,7 @@ class _Driver:
         return problem.recipe.warmup
 
     def _adopt(self, problem: Problem) -> None:
-        """Continue with a problem that has other lengths, and write its recipe."""
+        """Continue with `problem`, which has other numbers of steps, and write its recipe to the run."""
         if problem is not self.job.problem:
             self.job = dataclasses.replace(self.job, problem=problem)
             self.writer.update({"recipe": to_yaml(problem.resolved_recipe())} if problem.description else {})
@@ -340,7 +340,7 @@ class _Driver:
             chain_findings.add_totals(self.totals, chunk.stats)
 
     def _write_modes(self, chunk: Chunk) -> None:
-        """Write, for each chain, the mode at which its predictions are linearised, if the sampler has modes."""
+        """Write the mode of each chain at which predictions are linearised, if the sampler uses such modes."""
         if not chunk.sampler.mode_field or self.job.problem.outputs is not None:
             return
         points = np.asarray(getattr(chunk.carry.states, chunk.sampler.mode_field))

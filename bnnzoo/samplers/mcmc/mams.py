@@ -165,7 +165,10 @@ class Mams(AbstractSampler[MamsState]):
     def tune(
         self, posterior: AbstractPosterior, states: MamsState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[MamsState], MamsState]:
-        """Pool metric and step size over all chains. After the last window each chain keeps its own values."""
+        """Pool metric and step size over all chains, at the end of each window except the last.
+
+        In sampling, each chain therefore has the step size that it has adapted in the last window.
+        """
         del posterior, key, num_steps
         return self, states if final else share_metric(states, final=False)
 

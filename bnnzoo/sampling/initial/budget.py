@@ -217,9 +217,9 @@ def with_start(problem: Problem, placement: Placement, *, choice_seconds: float,
 
 
 def training_steps(problem: Problem, placement: Placement, *, most: int, share: float, key: PRNGKeyArray) -> int:
-    """Return the number of training steps that take a fraction `share` of the budget, from the time of a short trial.
+    """Return the number of training steps that fit into a fraction `share` of the budget.
 
-    The number is at least `FEWEST_START_STEPS`, and at most `most` if `most` is larger.
+    A short trial measures the time of a step. The number is at most `most`, but never below `FEWEST_START_STEPS`.
     """
     assert problem.recipe.budget is not None
     thetas = problem.initial_positions(trained=True, key=key)

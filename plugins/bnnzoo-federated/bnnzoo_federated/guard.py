@@ -1,4 +1,4 @@
-"""Checks of a federated run, from the means of its statistics."""
+"""Checks whether a federated run is valid. They use the means of the sampler's statistics over all steps."""
 
 from __future__ import annotations
 

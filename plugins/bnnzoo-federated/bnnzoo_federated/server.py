@@ -1,4 +1,4 @@
-"""A server for a party in its own process. It answers the four questions and does nothing else."""
+"""A server that runs one party in a separate process. It answers only the messages of the coordinator's protocol."""
 
 from __future__ import annotations
 

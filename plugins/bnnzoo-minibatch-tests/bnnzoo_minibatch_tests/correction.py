@@ -43,7 +43,9 @@ LOG_ODDS_ERROR = 8e-7
 
 
 def barker_rate(log_ratio: Float[Array, ""], sigma2: Float[Array, ""]) -> Float[Array, ""]:
-    """Return P(log_ratio + X_nc + X_corr > 0) with X_nc ~ N(0, 1 - sigma2), the mean acceptance probability.
+    """Return the acceptance probability P(log_ratio + X_nc + X_corr > 0).
+
+    The probability is over X_nc ~ N(0, 1 - sigma2) and the correction variable X_corr of this module.
 
     If `log_ratio` is normal with mean D and variance sigma2 < 1, the mean of the result is P(D + N(0, 1) + X_corr > 0).
     N(0, 1) + X_corr is nearly logistic, so this is Barker's probability.
