@@ -133,7 +133,7 @@ class LastLayerCoordinates(eqx.Module):
     def _conditionals(
         self, theta: Float[Array, " dim"], features: Float[Array, "feature num_data"]
     ) -> tuple[Float[Array, "target feature feature"], Float[Array, "target feature"]]:
-        """Return P and P m of the conditional N(m, P^-1) of each target's weights. Their values in theta are not used."""
+        """Return P and P m of the conditional N(m, P^-1) of each target's weights; their values in theta are unused."""
         rows, num_features = self._rows, len(features)
         y, counts = jnp.asarray(rows.y).T, jnp.ones_like(features[0])
         if isinstance(rows, CountedData):

@@ -35,7 +35,7 @@ def test_a_limit_that_another_number_replaces_is_not_declared_to_the_pictures():
 def test_the_picture_of_steps_states_limits_and_judges_nothing():
     values = np.full((2, 50), 3.0)
     picture = plots.steps([plots.Statistic("sigma2", values, None, "", 2.0, "here")])
-    assert "Dashed lines: limits of the mean, sigma2 at 2." in picture.alt
+    assert "Dashed lines: limits that the mean must not exceed, sigma2 at 2." in picture.alt
     assert "above" not in picture.alt
 
 

@@ -173,7 +173,7 @@ def test_a_limit_is_drawn_and_labelled():
     picture = steps(2.0)
     panel = picture.figure.axes[1]
     assert any(np.all(np.asarray(line.get_ydata()) == 2.0) for line in panel.get_lines())
-    assert "Dashed lines: limits of the mean, σ² of the log ratio at 2." in picture.alt
+    assert "Dashed lines: limits that the mean must not exceed, σ² of the log ratio at 2." in picture.alt
     assert "imit" not in steps(None).alt
     assert [text.get_text() for text in panel.texts][:1] == ["here"]
     labels = [axes.get_ylabel() for axes in picture.figure.axes]

@@ -178,7 +178,7 @@ def test_a_run_that_never_accepted_and_has_few_draws(tmp_path):
     assert "Do not trust this run yet" in page.words
     for message in ("Mean sigma2", "trusted up to 2;", "only 8 draws per chain"):
         assert message.lower() in page.words.lower()
-    assert "Dashed lines: limits of the mean" in next(
+    assert "Dashed lines: limits that the mean must not exceed" in next(
         a["aria-label"] or "" for a in page.all("svg") if "Statistics" in (a["aria-label"] or "")
     )
 
