@@ -1,4 +1,7 @@
-"""The public names, each once. Type checkers read this file, and bnnzoo reads from it which module has a name."""
+"""The public names of bnnzoo, one import per name.
+
+Type checkers read this file. `bnnzoo/__init__.py` reads the module of each name here.
+"""
 
 from bnnzoo.api.compare import compare as compare
 from bnnzoo.api.concat import concat as concat

@@ -45,7 +45,7 @@ class GateError(BnnzooError):
 
 
 class InterruptedRunError(BnnzooError):
-    """SIGINT or SIGTERM during a run. The message states how to continue, or that the run is complete."""
+    """SIGINT or SIGTERM during a run. The message states how to continue the run, or that the run is complete."""
 
     def __init__(self, message: str, signal_number: int):
         super().__init__(message)
@@ -53,7 +53,7 @@ class InterruptedRunError(BnnzooError):
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an exception. If its `__str__` fails, as in a plugin's class, return a replacement."""
+    """Return the message of an exception. If its method `__str__` fails, return a replacement."""
     try:
         return str(error)
     except BaseException as str_error:

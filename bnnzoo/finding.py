@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|True|False")
 _OPTIONS = {"out": "-o"}
 """Options that messages show in their short form."""
 _KEYWORDS = {"allow_inexact_resume": "allow_inexact"}
-"""Keywords whose name in Python differs from the name of the option."""
+"""Options whose keyword in Python has another name, with this keyword."""
 
 
 def setting(field: str, value: object = None) -> str:
@@ -62,7 +62,7 @@ def spell_settings(text: str, spelling: Spelling) -> str:
 
 
 def spelled(field: str) -> str:
-    """Return a field in the notation of the caller: `--sampler.step-size` or `step_size`."""
+    """Return a setting in the notation that `spelling` returns: `--sampler.step-size` or `step_size`."""
     return spell_settings(setting(field), spelling())
 
 
@@ -76,7 +76,7 @@ def _unescaped(value: str) -> str:
 
 
 def spelling() -> Spelling:
-    """Return the notation of the caller: options on the command line, keywords in Python."""
+    """Return the notation of settings in messages: options on the command line, keywords in Python."""
     return _spelling.get()
 
 
@@ -96,12 +96,12 @@ class Finding(NamedTuple):
     topic: Topic
     """The subject: validity of the sampler, convergence, calibration, or detection of novel inputs."""
     kind: str
-    """The identifier of the measured value: "sigma2", "rhat".
+    """The identifier of the measured value, such as "rhat".
 
     Findings are sorted and distinguished by topic and kind, never by their text.
     """
     label: str
-    """The name of the measured value in a sentence: "mean sigma2"."""
+    """The name of the measured value in a sentence, such as "mean sigma2"."""
     value: float
     limit: float
     advice: str = ""
@@ -111,7 +111,7 @@ class Finding(NamedTuple):
 
     @property
     def settings(self) -> tuple[tuple[str, str | None], ...]:
-        """Fields that the advice names, each with the advised value; None if the advice names no value."""
+        """Settings that the advice names, each with the advised value; None if the advice names no value."""
         return tuple((match[1], match[2] and _unescaped(match[2])) for match in _SETTING.finditer(self.advice))
 
     def __str__(self) -> str:
@@ -156,7 +156,7 @@ def _value_and_limit(finding: Finding) -> str:
 
 
 def to_json(findings: Iterable[Finding]) -> str:
-    """Return findings as JSON for the file's attribute `findings`."""
+    """Return findings as JSON, as stored in the attribute `findings` of a run's file."""
     return json.dumps([finding._asdict() for finding in findings])
 
 

@@ -15,7 +15,7 @@ class Progress(NamedTuple):
     Attributes:
         phase: the phase of a run: "start", "compile", "warm-up", "sampling", "judging" (the convergence test) or
             "writing". An evaluation has the phase "evaluating", and a check has the phase "calibration" or the name of
-            its target. "note" and "message" (from a job of a fleet) are messages.
+            its target. "note" is a note to the user, and "message" is a message from a job of `bnnzoo zoo run`.
         done: the number of finished units: steps or draws per chain, or rows of an evaluation.
         total: the number of all units; 0 if unknown.
         acceptance: the mean acceptance rate (of the latest chunk, in a run); NaN if it is not known.
@@ -41,7 +41,7 @@ _SHOWN: ContextVar[Observer] = ContextVar("_SHOWN", default=ignore)
 
 
 def shown_observer() -> Observer:
-    """Return the observer whose reports are shown to the user, for work that has no observer as an argument."""
+    """Return the observer that shows reports to the user, for functions that have no observer as an argument."""
     return _SHOWN.get()
 
 

@@ -18,7 +18,7 @@ SECONDS_BETWEEN_LINES, SECONDS_BETWEEN_DRAWINGS = 5.0, 0.5
 
 @contextmanager
 def observer(*, quiet: bool) -> Iterator[Observer | None]:
-    """Yield the observer of a command: None with --quiet, a bar on a terminal, plain lines elsewhere.
+    """Yield the observer that shows the progress of a command: None with --quiet, a bar on a terminal, or plain lines.
 
     Inside the context, everything that a model prints goes to stderr, because stdout is reserved for results.
     """
@@ -36,7 +36,7 @@ def observer(*, quiet: bool) -> Iterator[Observer | None]:
 
 @contextmanager
 def observer_in_python(*, progress: bool) -> Iterator[Observer | None]:
-    """Yield the observer of a run in Python: a line below a notebook cell, a bar on a terminal, None elsewhere.
+    """Yield the observer that shows the progress in Python: a line in a notebook, a bar on a terminal, None elsewhere.
 
     If `progress` is false, yield None.
     """
@@ -58,7 +58,7 @@ def in_notebook() -> bool:
 
 
 class NotebookLine:
-    """One progress line below the cell, redrawn at most twice per second and at the end of each phase."""
+    """One progress line below a notebook cell, redrawn at most twice per second and at the end of each phase."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         from IPython.display import display  # pyright: ignore[reportMissingImports] (there in a kernel)

@@ -1,6 +1,6 @@
 """The recipe and the data of a run. If the user names no model and no sampler, the data determine the recipe.
 
-benchmarks/own_data.py compares these recipes with models that need no tuning.
+The script benchmarks/own_data.py compares the recipes chosen from the data with models that need no tuning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 MAX_FULL_BATCH_ROWS = 20_000
 """Largest number of rows, test rows included, for a recipe whose sampler uses all rows in each step.
 
-A step of the integrator evaluates every row twice. With more rows, the chains would make too few steps in two minutes.
+Each integrator step of the sampler evaluates every row twice. With more rows, the chains would make too few steps in
+the default time budget of two minutes.
 """
 
 
@@ -32,9 +33,9 @@ def recipe_and_data(
     loaded before JAX is imported, so that an error in the data is reported at once.
 
     Args:
-        layers: the config layers of the user.
+        layers: the user's recipes (from --config).
         options: the options of the user, including the names of the model, the sampler and the other parts.
-        data: data in memory, instead of the data of the options.
+        data: data in memory; if None, the data that the options or the layers name are loaded.
         has_own_model: whether the model is an object of the user, which has no registered name.
 
     Raises:
@@ -60,12 +61,12 @@ def recipe_and_data(
 def choose_recipe(layers: Iterable[Layer], options: Mapping[str, Any], data: Any = None) -> tuple[Layer, Dataset]:
     """Return the shipped recipe that suits the data, and the loaded data.
 
-    The recipe is returned as a config layer. All layers of the user have precedence over it.
+    The recipe is returned as a `Layer`. The user's recipes and options have precedence over the returned recipe.
 
     Args:
-        layers: the config layers of the user.
+        layers: the user's recipes (from --config).
         options: the options of the user.
-        data: data in memory, instead of the data of the options.
+        data: data in memory; if None, the data that the options or the layers name are loaded.
 
     Raises:
         UsageError: if the options or the data are invalid.

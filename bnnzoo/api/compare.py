@@ -39,8 +39,8 @@ _SIGNIFICANT_ERRORS = 2.0
 class Compared(NamedTuple):
     """Results of one run.
 
-    `estimates` are metrics with standard errors. `numbers` are all other results: distances to the reference, costs and
-    evidence.
+    `about` contains the model, the sampler and the exactness. `estimates` are metrics with standard errors. `numbers`
+    are all other results: distances to the reference, costs and evidence.
     """
 
     name: str
@@ -117,17 +117,17 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     If every run has an evidence estimate, and none is only a lower bound, evidence and leave-one-out scores are
     compared too. The standard error of a difference is computed from the differences of the two scores of each row. If
     the same rows are difficult for both runs, this error is much smaller than the standard error of either metric.
-    `mcse` is the Monte Carlo error of the difference. Two runs of one recipe with different seeds differ by about this.
+    `mcse` is the Monte Carlo error of the difference. Two runs of a recipe with different seeds differ by about `mcse`.
 
     Args:
         runs: runs or their files.
         reference: a run that is treated as the truth, such as long Hamiltonian chains, or the name of a stored
-            reference. The distances of the other runs to it are added; see `distances` for a run, and
-            docs/evaluation.md for a stored reference. Metrics are then those of the reference's test rows.
+            reference. The distances of the other runs to the reference are added; see `distances` for a run, and
+            docs/evaluation.md for a stored reference. With a stored reference, its test rows are used for all metrics.
 
     Raises:
-        UsageError: if there are fewer than two runs, reference included; or if runs lack training rows, or differ in
-            training or test rows. With a stored reference, if a run has another posterior than the reference.
+        UsageError: if there are fewer than two runs, including the reference; if the file of a run has no training
+            rows; if the runs differ in training or test rows; or if a posterior differs from a stored reference's.
         NotFoundError: if the reference is neither a file nor a registered name.
     """
     opened_runs = [entrances.opened(run) for run in runs]

@@ -51,8 +51,8 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
 
     Raises:
         UsageError: if there are fewer than two runs, if a run is not finished or has a posterior made in Python, if two
-            runs have the same seed, or if the runs differ in the recipe, the rows, the scaling, the moments of the
-            prior, the variables, or the fixed (trained, not sampled) parameters.
+            runs have the same seed, or if the runs differ in the recipe, the training or test rows, the
+            standardisation, the prior, the stored variables, or the fixed (trained, not sampled) parameters.
         DamagedError: if a file is damaged; the message names it.
     """
     opened_runs = [entrances.opened(run) for run in runs]
@@ -152,7 +152,7 @@ def _select(variables: schema.Group, names: Sequence[str]) -> schema.Group:
 
 
 def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
-    """Return the settings that must be equal in all runs.
+    """Return the settings of a run's recipe that must be equal in all joined runs.
 
     The runs may differ in the seed and in the numbers of chains and draws. If all runs have a time budget
     (`has_budget`), they may also differ in all numbers of steps that were computed from the budget.
@@ -172,7 +172,7 @@ def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
 
 
 def _different_keys(settings: Mapping[str, Any], other_settings: Mapping[str, Any]) -> list[str]:
-    """Return the keys whose values differ. For a part with the same name in both, these are its fields."""
+    """Return the keys with different values; for a part with the same name in both settings, the keys of its fields."""
     keys = []
     for key in settings:
         value, other = settings[key], other_settings[key]
@@ -197,8 +197,8 @@ def _check_same_variables(group: str, run: Run, first: Run) -> None:
     Without this check, some variables would be dropped without a message.
 
     Raises:
-        UsageError: if a variable is missing or has another type or shape. Also if a variable without chains has other
-            values.
+        UsageError: if a variable is missing or differs in its type or shape, or if a variable without a dimension of
+            chains differs in its values.
     """
     variables, first_variables = (_describe_variables(variable, group) for variable in (run, first))
     for name in sorted(variables.keys() | first_variables.keys()):
@@ -220,7 +220,7 @@ def _check_same_variables(group: str, run: Run, first: Run) -> None:
 
 
 class _VariableShape(NamedTuple):
-    """Type of a variable, and its shape without the dimensions of chains and draws."""
+    """Type of a variable, and its shape without chains and draws. `chains` is true if it has a dimension of chains."""
 
     dtype: str
     sizes: tuple[tuple[str, int], ...]
@@ -328,7 +328,7 @@ def _attributes(runs: Sequence[Run], draws: int) -> dict[str, Any]:
 
 
 def _merge_versions(texts: list[str]) -> str:
-    """Merge JSON mappings, for example from packages to versions. The value of a key lists its values in all texts."""
+    """Merge JSON mappings, for example from packages to versions. Different values of a key are joined with commas."""
     versions_by_package: dict[str, dict[str, None]] = {}
     for text in texts:
         for package, version in json.loads(text).items():

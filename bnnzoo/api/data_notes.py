@@ -17,7 +17,7 @@ def report_notes(problem: Problem, observer: Observer | None, tell: Observer) ->
 
     Args:
         problem: the problem of the run.
-        observer: the observer that the user sees. If it is None, a warning reports rows that were left out.
+        observer: the observer that shows progress to the user. If it is None, a warning reports the omitted rows.
         tell: the observer that is called with the notes.
     """
     rows = problem.train

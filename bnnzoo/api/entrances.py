@@ -69,7 +69,7 @@ def sample(
 
     Args:
         model: a name (`"mdn"`), a name with fields (`{"name": "mdn", "hidden": (50,)}`), your own network (any Equinox
-            module that maps one input to its outputs), or your own posterior.
+            module that maps one input to its outputs), or your own posterior (an `AbstractPosterior`).
         sampler: a name, a name with fields, or a sampler object (`bnnzoo.Penalty(step_size=1e-3)`). Your own posterior
             requires a sampler object. If you give neither model nor sampler, both are chosen from the data.
         data: a pair `(x, y)` of arrays or data frames, a data frame, a `Dataset`, or any value that `--data` accepts.
@@ -77,12 +77,12 @@ def sample(
         out: the NetCDF file. The default is a temporary file, which is deleted when Python exits; `Run.save` copies it.
         force: overwrite an existing file or an unfinished run.
         progress: show a progress bar in a notebook or on a terminal. Nothing is shown if the output goes to a pipe.
-        observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
+        observer: a function that is called with a `Progress` after each chunk of steps, instead of the progress bar.
         log_to: a log of the run, such as `"jsonl:log.jsonl"`; an `AbstractObserver` of your own; or a list of these.
         share_programs: pad the data with rows of weight zero to a round number of rows, so that runs with similar
             numbers of rows share one compiled program. The posterior is the same, but the draws differ from the draws
-            without padding. It applies if all parameters are sampled, by a sampler that uses only the density of all
-            rows (random-walk, mala, hmc, nuts, mams, mclmc).
+            without padding. The data are padded only if all parameters are sampled, and only for samplers that use
+            the density of all rows (random-walk, mala, hmc, nuts, mams, mclmc).
         options: the keys of a recipe file, which are also the options of the command line: `chains`, `warmup`, `draws`,
             `thin`, `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ... `exposure` is the name of a column, or
             an array with one number per row.
@@ -129,7 +129,7 @@ def sample(
 def _sample(
     model: Any, sampler: Any, data: Any, out: Path, settings: Mapping[str, Any], options: dict[str, Any]
 ) -> Run:
-    """Run `sample` and write the result to the file `out`."""
+    """Run `sample` and write the run to `out`. `settings` are keywords of `run_recipe`, `options` keys of a recipe."""
     arguments = {"model": model, "sampler": sampler, "data": data, **options, "out": out, "log_to": settings["log_to"]}
     started_by = store.Command.from_keywords(arguments)
     if isinstance(model, AbstractPosterior):
@@ -174,7 +174,7 @@ def run_recipe(
         recipe: the resolved recipe.
         out: the NetCDF file.
         force: overwrite an existing file or an unfinished run.
-        observer: a function that is called with a `Progress` after each chunk.
+        observer: a function that is called with a `Progress` after each chunk of steps.
         log_to: see `sample`.
         started_by: the command or the Python call. It is shown if the user must start the run again.
         share_programs: see `sample`.
@@ -234,7 +234,7 @@ def opened(run: Run | str | Path) -> Run:
 def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:
     """Return the recipe as YAML with the values of all fields that are known before the run.
 
-    If there is a time budget, some fields are determined later, and the likelihood may be one of them.
+    With a time budget, fields that are determined during the run are left out; the likelihood may be one of them.
     """
     with jax_for(recipe):
         problem = sequential.build_problem(recipe, dataset)
@@ -287,7 +287,7 @@ def _run_by_hand(
 
 
 def own_model(model: eqx.Module | None) -> AbstractModel | None:
-    """Return a model as it is, and a network as the model `Own`."""
+    """Return a model unchanged; wrap a network in the model `Own`."""
     return model if model is None or isinstance(model, AbstractModel) else Own(model)
 
 

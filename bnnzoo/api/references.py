@@ -36,7 +36,7 @@ class Reference(NamedTuple):
     run: Run
 
     def remarks(self, distances: ReferenceDistances) -> tuple[str, ...]:
-        """Return sentences about the smallest distances that can be resolved, and about a reference in doubt."""
+        """Return sentences about the distances between two halves of the reference, and about missing convergence."""
         floor = ", ".join(f"{name} {value:.2g}" for name, value in distances.floor.items())
         attributes = self.run.attributes
         halves = (
@@ -50,7 +50,7 @@ class Reference(NamedTuple):
         return (halves, f"{doubt}; compare distances from it with the distances between its two halves")
 
     def distances(self, run: Run, name: str) -> ReferenceDistances:
-        """Return the numbers that compare a run with this reference.
+        """Return the distances between the predictions of a run and of this reference.
 
         Args:
             run: the run, of the same posterior.

@@ -44,28 +44,28 @@ def resume(
     The result equals the result of an uninterrupted run, bit for bit. If the run is finished, but a killed process left
     part files beside it, these files are removed, and the run is opened.
 
-    With `draws` or `budget`, the chains of a finished run continue from their last state. Its file stays until the
+    With `draws` or `budget`, the chains of a finished run continue from their last state. The file stays until the
     longer run replaces it. Groups that `evaluate` has added are not in the new file.
 
     Args:
         path: the NetCDF file of the run.
-        draws: for a finished run: the new number of draws per chain, with the present draws.
+        draws: for a finished run: the new number of draws per chain, including the present draws.
         budget: for a finished run: additional time, such as "2m". The run ends earlier if the chains have converged.
         progress: show the progress, as in `sample`.
-        observer: a function that is called with a `Progress` after each chunk, instead of the progress bar.
+        observer: a function that is called with a `Progress` after each chunk of steps, instead of the progress bar.
         log_to: a log of the run, as in `sample`. Give it again: the file does not record the log of the earlier part.
         stop: a function that is called between chunks of steps. If it returns a signal number, the run writes a
             checkpoint and ends.
-        allow_inexact: resume even if this machine would not produce the same draws.
+        allow_inexact: resume even if the draws will differ from those of an uninterrupted run.
         from_part: number of a damaged part file. The run then continues from the newest checkpoint that needs only the
             part files before this number.
-        break_lock: take over the run from another process that holds its lock but is no longer active.
+        break_lock: take over the run from another process that has locked the run but is no longer active.
         model: your own network, if the run has one.
 
     Raises:
         UsageError: if there is nothing to resume, if draws cannot be added, if a needed file is damaged, if another
-            process is writing the run, or if this machine would not produce the same draws and `allow_inexact` is
-            false.
+            process is writing the run, or if the draws would differ from those of an uninterrupted run and
+            `allow_inexact` is false.
         InterruptedRunError: if the run was interrupted; the message shows how to continue it.
         BnnzooError: if the chains cannot continue; the message states where the draws so far are.
     """

@@ -61,7 +61,7 @@ class Run(AbstractRunPredictions):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Root attributes of the file."""
+        """Root attributes of the run's tree of groups: settings, costs and diagnostics."""
         return self.predictor.record.attributes
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ class Run(AbstractRunPredictions):
         The run may be unfinished. `run.summary()["verdict"]` summarises the diagnostics in one sentence.
 
         Args:
-            num_probes: number of inputs at which the convergence of the predictions is tested. One half are evenly
+            num_probes: number of inputs at which the convergence of the predictions is tested. Half of them are evenly
                 spaced test rows, and the other half cover the range of the inputs of all rows.
         """
         return diagnostics.of_run(self.predictor, num_probes=num_probes)
@@ -166,10 +166,10 @@ class Run(AbstractRunPredictions):
         level: float | None = None,
         calibration: Any = None,
     ) -> dict[str, Estimate]:
-        """Return the metrics of `evaluate` as `Estimate` objects, which contain the influence of each row.
+        """Return the metrics of `evaluate` as `Estimate` objects, with the influence of each row on the metric.
 
-        Without `data`, the run's own test rows are used, and `loo_` metrics of the training rows are added. With
-        `save`, groups of ArviZ's schema are then added to the file of a finished run. For the training rows these are
+        Without `data`, the run's own test rows are used, and `loo_` metrics of the training rows are added. If `save`
+        is also true, groups of ArviZ's schema are added to the file of a finished run. For the training rows these are
         `posterior_predictive` and `log_likelihood`. For the test rows they are `predictions`,
         `predictions_constant_data` and `predictions_log_likelihood`. If a group would exceed 32 MB, all groups contain
         only a subset of the draws, evenly spaced, and at least one draw per chain.
@@ -178,7 +178,7 @@ class Run(AbstractRunPredictions):
             data: rows with targets, in any form that `--data` accepts; by default the run's own test rows.
             ood: unfamiliar inputs, whose scores are added; see the method `ood`.
             observer: a function that is called with the progress.
-            save: add the groups to the file.
+            save: add the groups described above to the file.
             unseen: treatment of text levels that training did not contain, see `predict`.
             interval: "conformal" adds coverage and width of conformal intervals to those of Bayesian intervals.
             level: probability of the intervals; 0.9 by default.
@@ -240,12 +240,13 @@ class Run(AbstractRunPredictions):
         Args:
             chains: largest number of exact chains; fewer are used if the effective number of draws is smaller.
             seconds: approximate duration; by default half of the duration of the run, and at least 20 seconds.
-            tolerance: limit of the biases of means and sds, in sds; the audit passes only if it excludes larger biases.
+            tolerance: largest accepted bias of a mean (in sds) or of an sd (as a fraction of this sd). The audit passes
+                only if it excludes larger biases.
             seed: seed of the exact chains.
 
         Raises:
             UsageError: if the posterior is defined in Python, if the file contains predictions instead of parameters,
-                if the draws have weights, or if there are fewer than two different draws.
+                if it has no training rows, if the draws have weights, or if the draws of a single chain are all equal.
         """
         return audit.of_run(self.predictor, chains=chains, seconds=seconds, tolerance=tolerance, seed=seed)
 
@@ -253,7 +254,7 @@ class Run(AbstractRunPredictions):
         """Estimate the log evidence log p(D), with its standard error, the method and a one-line interpretation.
 
         For a single run, the method depends on the sampler: importance weights, the fraction of proposals that
-        rejection sampling accepted, the lower bound of `bbb`, or the Gaussian of `laplace`.
+        rejection sampling accepted, the lower bound of `bbb`, or the Gaussian approximation of `laplace`.
 
         Args:
             others: runs that differ from this run only in their likelihood power. The powers of all runs together must
@@ -301,8 +302,8 @@ class Run(AbstractRunPredictions):
             out: a folder, or a file with the extension of a picture.
             others: further runs to show, as for `plot`.
             formats: file formats, by default png.
-            names: names of the pictures; by default `band` for a file. For a folder, all pictures of one run except
-                loss, or the pictures band, ood and loss of several runs.
+            names: names of the pictures. The default for a file is band. The default for a folder is all pictures
+                except loss for a single run, and band, ood and loss for several runs.
             ood: unfamiliar inputs of the picture `ood`.
             force: overwrite existing files.
             band: the options of the picture `band`, as for `plot`.

@@ -109,11 +109,12 @@ class AbstractRunPredictions:
         Args:
             x: inputs, as for `predict`.
             level: probability of the interval.
-            interval: "bayesian" is the central interval of the predictive distribution. It has this probability if the
-                model is correct. "conformal" has this probability for any model, if the rows are exchangeable.
+            interval: "bayesian" is the central interval of the predictive distribution. It has the
+                probability `level` if the model is correct. "conformal" has this probability for any model, if the rows
+                are exchangeable.
             calibration: rows with targets that were used neither to train nor to test, in any form that `--data`
-                accepts; or "test" for the run's own test rows. Conformal intervals need calibration rows if the draws
-                are not exact.
+                accepts; or "test" for the run's own test rows. Conformal intervals need calibration rows if the
+                sampler is not exact.
             unseen: treatment of text levels that training did not contain, see `predict`.
             exposure: one positive number per row of `x`, see `predict`.
             observer: a function that is called with the progress.
@@ -140,8 +141,8 @@ class AbstractRunPredictions:
 
         Args:
             x: inputs, as for `predict`.
-            draws: about the largest number of draws to use, evenly spaced, and at least one per chain; by default all.
-                With fewer draws all methods are faster. The distribution function of Student's t is slow.
+            draws: approximate limit of the number of draws that are used (evenly spaced, at least one per chain); by
+                default all draws. With fewer draws, all methods of the distribution are faster.
             seed: seed of the samples of the distribution.
             unseen: treatment of text levels that training did not contain, see `predict`.
             exposure: one positive number per row of `x`, see `predict`.
@@ -158,7 +159,7 @@ class AbstractRunPredictions:
         return PredictiveDistribution(predictor, self._rows(x, unseen, exposure), seed=seed)
 
     def _rows(self, x: Any, unseen: Unseen | None, exposure: ArrayLike | None) -> np.ndarray:
-        """Return the inputs for the predictor. If the exposure is an array, it becomes the last column."""
+        """Return the encoded inputs. If `exposure` is given, it becomes the last column of `x` before the encoding."""
         if exposure is not None:
             if not self.predictor.signature.exposure:
                 raise UsageError("exposure: the run has no exposure; sample again with exposure=...")
@@ -228,10 +229,11 @@ class AbstractRunPredictions:
         return evaluate.sampled_scores(self.predictor, *self.test_rows(data)).pit
 
     def ood(self, spec: Any, data: Any = None, *, unseen: Unseen | None = None) -> OodScores:
-        """Compare the scores of unfamiliar inputs with the scores of the test rows, or of `data`.
+        """Compare the uncertainty of predictions for unfamiliar inputs with that for the test rows, or for `data`.
 
-        The scores are computed for the posterior, and also for its best draw, which has the highest log density. If the
-        file has no log density, the best draw has the highest log-likelihood of at most 2000 training rows.
+        The scores of uncertainty, such as the entropy, are computed from all draws, and also from the best draw alone.
+        The best draw has the highest log density. If the file has no log density, the best draw has the highest
+        log-likelihood of at most 2000 training rows.
 
         Args:
             spec: unfamiliar inputs, as for `predict`, without targets. "noise" generates as many rows of noise as there

@@ -14,7 +14,7 @@ from bnnzoo.posterior.site import Site
 
 
 def predicted_site(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
-    """Return the observed site of a NumPyro posterior, whose values bnnzoo predicts, and the training rows.
+    """Return the observed site of a NumPyro posterior (the site that bnnzoo predicts) and the training rows.
 
     Raises:
         UsageError: if the posterior is not a NumPyro model, if it has labels but no inputs, or if its rows are invalid.

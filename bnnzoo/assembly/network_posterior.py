@@ -35,7 +35,7 @@ def subspace_choice(recipe: Recipe) -> SubspaceChoice | None:
     """Return the subspace in which the recipe samples, or None if the recipe samples the parameters themselves.
 
     Raises:
-        UsageError: if the threshold of the subspace is invalid.
+        UsageError: if the threshold in the option `stochastic`, which determines the subspace, is invalid.
     """
     with _naming_the_option(recipe):
         return SubspaceChoice.from_option(recipe.stochastic)
@@ -43,7 +43,7 @@ def subspace_choice(recipe: Recipe) -> SubspaceChoice | None:
 
 @contextlib.contextmanager
 def _naming_the_option(recipe: Recipe) -> Iterator[None]:
-    """In this context, put the place of the option `stochastic` before the message of a `UsageError`."""
+    """Return a context that puts the place of the option `stochastic` before the message of a `UsageError`."""
     try:
         yield
     except DamagedError:

@@ -25,7 +25,7 @@ def positions_of_chains(
     key: PRNGKeyArray,
     chains: UInt[Array, " chain"],
 ) -> Float[Array, "chain dim"]:
-    """Return one initial position per chain.
+    """Return one initial position for each of the chains with the indices `chains`.
 
     Without `architecture`, the position is a draw from the prior. With `architecture`, it is a newly initialised
     network, or a point near the mode if a subspace is sampled.

@@ -210,7 +210,7 @@ class Problem:
         return dataclasses.replace(self, posterior=self.network_posterior.in_bucket())
 
     def with_lengths(self, recipe: Recipe, sampler: AbstractSampler) -> Problem:
-        """Return the problem with another recipe and sampler, which may differ only in the numbers of steps."""
+        """Return the problem with a recipe and a sampler that differ from the present ones only in numbers of steps."""
         description = self.description
         if description is not None:
             description = description._replace(parts=description.parts._replace(sampler=sampler))
@@ -233,13 +233,13 @@ class Problem:
         return problem
 
     def with_prior(self, prior: AbstractPrior) -> Problem:
-        """Return the problem with another prior, which need not be registered."""
+        """Return the problem with the given prior, which need not be registered."""
         description = self.require_description()
         description = description._replace(parts=description.parts._replace(prior=prior))
         return _build_problem(self.recipe, description, self.train, self.test, kept_rows=self.kept_rows)
 
     def with_all_sampled(self, chains: int = 1) -> Problem:
-        """Return the problem in which all parameters are sampled, for the training of the fixed parameters."""
+        """Return the problem with `chains` chains that samples all parameters, to train the fixed parameters."""
         recipe = dataclasses.replace(self.recipe, stochastic="all", other_directions="fixed", chains=chains)
         return _build_problem(recipe, self.require_description(), self.train)
 

@@ -157,7 +157,7 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
 
 
 def _compilable(part: P, use: Callable[[P], Any]) -> P:
-    """Return the part with numbers that JAX traces if its methods allow that, otherwise with Python numbers.
+    """Return `part` with numbers that JAX traces if the methods of `part` allow that, otherwise with Python numbers.
 
     A traced number is an argument of the compiled program, so that another value needs no new compilation. A Python
     number is a constant of the program. Some plugins need Python numbers, for example to call `float(self.scale)`.
@@ -174,7 +174,7 @@ def _compilable(part: P, use: Callable[[P], Any]) -> P:
 
 
 def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
-    """Return the prior with traced or Python numbers, as its methods need in compiled programs (see `_compilable`).
+    """Return the prior with traced numbers, or with Python numbers if its methods need them (see `_compilable`).
 
     `layout` describes the sampled parameters of the network.
     """
@@ -188,9 +188,9 @@ def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
 
 
 def compilable_likelihood(likelihood: AbstractLikelihood, signature: Signature) -> AbstractLikelihood:
-    """Return the likelihood with traced or Python numbers, as its methods need in compiled programs.
+    """Return the likelihood with traced numbers, or with Python numbers if its methods need them (see `_compilable`).
 
-    `signature` describes the data. See `_compilable`.
+    `signature` describes the data.
     """
     is_classification = likelihood.task == "classification"
     shape, dtype = signature.target_shape, np.int32 if is_classification else np.float32
@@ -208,7 +208,7 @@ def compilable_likelihood(likelihood: AbstractLikelihood, signature: Signature) 
 
 
 def _at_start_values(part: Any, parameters: tuple[Parameter, ...]) -> Any:
-    """Return a prior or a likelihood with the start values of its own sampled parameters."""
+    """Return a prior or a likelihood (`part`) whose sampled parameters, `parameters`, have their start values."""
     return part.with_parameters({p.name: p.natural(jnp.full(p.shape, p.start)) for p in parameters})
 
 

@@ -38,7 +38,7 @@ class RestoredModel(NamedTuple):
     """Inputs, in original units, at which predictions are stored; None if draws of the parameters are stored."""
 
     def without_others(self) -> RestoredModel:
-        """Return the model whose predictions leave out the directions that are not sampled."""
+        """Return the model whose predictions leave out the directions outside the sampled subspace."""
         if not isinstance(self.posterior, NetworkPosterior) or not self.posterior.adds_unsampled:
             return self
         return self._replace(posterior=dataclasses.replace(self.posterior, adds_unsampled=False))

@@ -31,7 +31,7 @@ _SHARED_SETTINGS = ("task", "stochastic", "standardise", "units")
 _MOST_DEPENDENT = 500
 """Largest number of parameters whose covariance is used. If there are more, they are independent in the prior."""
 _MOST_BETWEEN_CHAINS = 0.1
-"""Largest fraction of the variance of the parameters between chains. Above this limit, the user is warned."""
+"""Limit for the fraction of the parameters' variance that is between chains. Above it, the user is warned."""
 _LARGEST_REPEATED = 0.1
 """Largest fraction of the rows that are also training rows of the earlier run. Above it, the user is warned."""
 
@@ -82,7 +82,7 @@ def build_problem(recipe: Recipe, dataset: Dataset | None = None, model: Abstrac
 
 
 def constants(problem: Problem) -> dict[str, np.ndarray]:
-    """Return the moments of the prior as variables of constant_data; empty without `prior_from`."""
+    """Return the moments that define the prior as variables of constant_data; empty without `prior_from`."""
     prior = None if problem.description is None else problem.description.parts.prior
     if not isinstance(prior, Moments):
         return {}
@@ -169,7 +169,7 @@ def _check_parts(earlier: Problem, problem: Problem, path: Path) -> None:
     """Check that both runs have the same model, and likelihoods with the same name.
 
     Raises:
-        UsageError: if they differ, because the parameters then have another meaning.
+        UsageError: if the models or the likelihoods differ, because the parameters then have another meaning.
     """
     parts, earlier_parts = problem.resolved_recipe(), earlier.resolved_recipe()
     model, earlier_model = parts["model"], earlier_parts["model"]
@@ -197,7 +197,7 @@ def _text(value: Any) -> str:
 
 
 class _BlockMoments(NamedTuple):
-    """Mean and standard deviation of each parameter of a block, and the fraction of its variance between chains."""
+    """Mean, standard deviation, and fraction of the variance that is between chains, for each parameter of a block."""
 
     mean: Float[np.ndarray, "..."]
     sd: Float[np.ndarray, "..."]
@@ -205,7 +205,7 @@ class _BlockMoments(NamedTuple):
 
 
 def _moments(record: Record, posterior: NetworkPosterior, precision: str) -> Moments:
-    """Return the prior with the moments of the draws. Warn if these moments describe the draws poorly.
+    """Return the prior with the moments of the draws in `record`. Warn if these moments describe the draws poorly.
 
     Raises:
         UsageError: if a parameter of the network is missing in the run, or has another shape or no variance.

@@ -56,5 +56,5 @@ def audit(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add this command."""
+    """Add the command `audit` to the application."""
     app.command()(audit)

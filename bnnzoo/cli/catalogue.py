@@ -16,7 +16,7 @@ from bnnzoo.recipe import Field, broken_recipes, fields_of, shipped, shipped_nam
 from bnnzoo.suggestions import near_names
 
 _KINDS = (*registry.KINDS, registry.OBSERVERS, registry.REFERENCES)
-"""Kinds whose entries `list` prints without KIND. It only counts the recipes, because there are many."""
+"""Kinds whose entries `bnnzoo list` prints if no KIND is given. Recipes are only counted, because there are many."""
 
 
 def list_(
@@ -220,7 +220,7 @@ def _rows(kind: str) -> list[dict[str, str]]:
 
 
 def _print_rows(rows: list[dict[str, str]], *, indent: str = "") -> None:
-    """Print a table of entries. A column is omitted if it is empty, or if all entries are from bnnzoo."""
+    """Print a table of entries, without an empty column `exactness`, and without `from` if all are from bnnzoo."""
     columns = {"name": "name", "exactness": "exactness", "distribution": "from", "summary": "summary"}
     if all(row["distribution"] == registry.OWN for row in rows):
         del columns["distribution"]
@@ -257,7 +257,7 @@ def _range(field: Field) -> str:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add these commands."""
+    """Add the commands `list`, `info` and `plugins` to the application."""
     app.command("list")(list_)
     app.command()(info)
     app.command()(plugins)

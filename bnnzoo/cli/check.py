@@ -204,7 +204,7 @@ def _calibrate(
 
 
 def _print(report: Any, json: bool, **parts: str) -> None:
-    """Print the report of the first of the parts, and raise `GateError` if this part failed."""
+    """Print the report, and raise `GateError` if the tested part, the first of `parts`, failed."""
     if json:
         print_json({**report.as_dict(), **parts})
     else:
@@ -221,7 +221,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 class _Check(NamedTuple):
-    """A subcommand: the kind of part that it tests, the class of its own options, and its function."""
+    """A subcommand: the kind of part that it tests, the class of its options, and its function."""
 
     kind: str
     settings: type
@@ -254,7 +254,7 @@ class _Check(NamedTuple):
         self.body(name, part, settings, quiet=quiet, json=json)
 
     def add_to(self, group: typer.Typer) -> None:
-        """Add this command to the group."""
+        """Add this subcommand to the group."""
         argument = typer.Argument(
             metavar="NAME",
             help=f"see bnnzoo list {self.kind}s",
@@ -277,7 +277,7 @@ def _part(name: str, values: dict[str, Any], dashes: str) -> Part:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the command `check` with its subcommands."""
+    """Add the command `check` with its subcommands to the application."""
     group = typer.Typer(
         help="Test a sampler, a model, a likelihood or a prior.", context_settings=SETTINGS, rich_markup_mode="rich"
     )

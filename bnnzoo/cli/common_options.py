@@ -39,7 +39,7 @@ def _path(text: str | Path, *, folder: bool) -> Path:
 
 
 def check_runs(context: Any, runs: Any) -> Any:
-    """Check, before slow imports, that the files are undamaged runs. Every run argument except `Unfinished` uses it."""
+    """Check, before slow imports, that the files are undamaged runs. All run arguments but `Unfinished` use this."""
     # Typer has its own copy of Click's context class, so no annotation covers both.
     if not context.resilient_parsing:
         from bnnzoo.store import reading

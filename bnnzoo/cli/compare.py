@@ -18,7 +18,7 @@ def _reference(text: str) -> Path | str:
 
 
 def _check(context: Any, reference: Any) -> Any:
-    """Check the file of a run. A name is checked later, because the plugins must be loaded for this."""
+    """Check the file of a reference run. The name of a stored reference is checked later, when plugins are loaded."""
     return reference if isinstance(reference, str) else common.check_runs(context, reference)
 
 
@@ -78,5 +78,5 @@ def compare(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add this command."""
+    """Add the command `compare` to the application."""
     app.command()(compare)

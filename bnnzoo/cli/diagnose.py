@@ -58,5 +58,5 @@ def diagnose(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add this command."""
+    """Add the command `diagnose` to the application."""
     app.command()(diagnose)

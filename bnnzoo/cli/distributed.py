@@ -40,12 +40,12 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
 
 
 def parameters(*, hidden: bool) -> list[inspect.Parameter]:
-    """Return these options for a command that takes a recipe. `show` ignores them, so it hides them."""
+    """Return the options of a run in several processes. The command `show` ignores these options and hides them."""
     return common.parameters(_OPTIONS, hidden=hidden)
 
 
 def join_if_requested(arguments: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
-    """Join the other processes within the context, if an option requests it."""
+    """Join the other processes of the run within the context, if one of the options is given."""
     address = arguments["coordinator"], arguments["processes"], arguments["rank"]
     if not arguments["distributed"] and address == (None, None, None):
         return contextlib.nullcontext()
@@ -55,7 +55,7 @@ def join_if_requested(arguments: Mapping[str, Any]) -> contextlib.AbstractContex
 
 
 def is_first() -> bool:
-    """Whether this process is the first; only the first process prints. The call starts JAX, so it follows a run."""
+    """Whether this process is the first; only the first prints. Call this after the run, because it starts JAX."""
     from bnnzoo.sampling.devices.processes import Processes
 
     return Processes.current().is_first

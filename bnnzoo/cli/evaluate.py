@@ -115,5 +115,5 @@ def _print_estimates(run: Path, estimates: Mapping[str, Estimate], targets: Sequ
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add this command."""
+    """Add the command `evaluate` to the application."""
     app.command()(evaluate)

@@ -37,5 +37,5 @@ def evidence(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add this command."""
+    """Add the command `evidence` to the application."""
     app.command()(evidence)

@@ -44,8 +44,8 @@ def missing_jobs(jobs: Sequence[Job], *, force: bool) -> list[Job]:
     """Return the jobs whose runs are not complete; with `force`, return all jobs.
 
     Raises:
-        UsageError: if the file of a job is damaged, or contains a run with another recipe or other rows. Also if its
-            run stopped before its end and has no checkpoint.
+        UsageError: without `force`, if the file of a job is damaged, contains a run with another recipe or other rows,
+            or contains a run that stopped before its end and has no checkpoint.
     """
     from bnnzoo import store
 
@@ -132,7 +132,7 @@ class RunFiles:
 
 
 def row_of(job: Job, outcome: Outcome | None) -> dict[str, Any]:
-    """Return the row of a job in the table. The outcome is None if its run was complete already."""
+    """Return the row of a job in the table of results. `outcome` is None if the run was complete before the command."""
     row: dict[str, Any] = {"recipe": job.name, "sampler": job.recipe.sampler.name}
     row |= {} if outcome is None else {"seconds": outcome.seconds}
     if outcome is not None and outcome.code:
@@ -163,7 +163,7 @@ def print_runs(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def compare_files(files: Sequence[Path]) -> list[str]:
-    """Return sentences that compare two to `MAX_COMPARED` runs; empty for other numbers, or if their rows differ."""
+    """Return sentences that compare runs; empty unless there are two to `MAX_COMPARED` runs with the same rows."""
     if not 2 <= len(files) <= MAX_COMPARED:
         return []
     from bnnzoo.api.compare import compare

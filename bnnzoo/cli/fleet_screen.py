@@ -94,7 +94,7 @@ class PlainLine:
 
 @contextmanager
 def fleet_screen(total: int, ended: int, *, quiet: bool) -> Iterator[FleetScreen]:
-    """Yield the screen of a command on stderr, with live lines on a terminal."""
+    """Yield the `FleetScreen` of a command. It prints on stderr: live lines on a terminal, otherwise plain lines."""
     if quiet or not sys.stderr.isatty():
         yield FleetScreen(total, ended, _print, None if quiet else PlainLine(_print))
         return

@@ -83,7 +83,7 @@ def _start_or_resume(job: Job, watch: _ProgressLines, stop: Stop) -> None:
 
 
 def _check_packages(job: Job) -> None:
-    """Check that this machine has the packages of the job in the same versions. Other versions may be other code.
+    """Check that this machine has the packages of the job in the same versions, and so the same code.
 
     Raises:
         UsageError: if a version differs; the message names the package and both versions.

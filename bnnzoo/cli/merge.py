@@ -42,5 +42,5 @@ def merge(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add this command."""
+    """Add the command `merge` to the application."""
     app.command()(merge)

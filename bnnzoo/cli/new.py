@@ -93,7 +93,7 @@ def _placeholders(kind: str, name: str) -> dict[str, str]:
 
 
 def _modules(kind: str) -> list[Traversable]:
-    """Return the Python files of a template, whose names the class must not take."""
+    """Return the Python files of a template. The new class must not take a name that these files use."""
     return [
         source for path, source in _template_files(files("bnnzoo.cli") / "templates" / kind) if path.endswith(".py")
     ]
@@ -128,7 +128,7 @@ def _refuse_existing(folder: Path) -> None:
 
 
 def _write(kind: str, folder: Path, placeholders: dict[str, str]) -> list[Path]:
-    """Write the files and return their paths, sorted."""
+    """Write the files of the new package and return their paths, sorted."""
     templates = files("bnnzoo.cli") / "templates"
     paths: list[Path] = []
     try:
@@ -165,5 +165,5 @@ def _fill_placeholders(text: str, placeholders: dict[str, str]) -> str:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add this command."""
+    """Add the command `new` to the application."""
     app.command()(new)

@@ -102,8 +102,8 @@ def print_run(
 def _next_commands(run: Any, path: str) -> str:
     """Return the next useful commands.
 
-    If draws are missing, this is the command that adds them. If the run has not settled for another reason, it is the
-    command that shows the problems. Otherwise these are the commands that evaluate and report the run.
+    If the run needs more draws, the result is the command that adds draws. If the verdict is "not settled" for another
+    reason, the result is the command that shows the problems. Otherwise the commands evaluate and report the run.
     """
     attributes = run.predictor.record.attributes
     if lengths := json.loads(attributes.get("continuation", "{}")):

@@ -35,13 +35,13 @@ def add_command(
     doc: str | None,
     select_parts: PartSelector,
 ) -> None:
-    """Add a command.
+    """Add a command that accepts fields of parts.
 
     Args:
         app: the application or the group.
         name: the name of the command.
-        run: the function of the command. Its keywords are the parameters, `fields`, such as
-            {"sampler.step_size": "1e-3"}, and `words`, the arguments as typed.
+        run: the function of the command. It is called with the parameters as keywords, with `fields` (a dictionary
+            such as {"sampler.step_size": "1e-3"}), and with `words` (the arguments as typed).
         parameters: the command's own parameters.
         doc: the help text.
         select_parts: a function that returns the parts that the parameters name.

@@ -21,7 +21,7 @@ Prepare = Callable[[Any], None]
 
 
 class DeferredCommand(TyperCommand):
-    """A placeholder with the name and the summary of an entry; the real command is imported when it runs."""
+    """A placeholder with the name and the summary of a plugin's command. The command is imported when it runs."""
 
     def __init__(self, name: str, entry: registry.Registered, prepare: Prepare):
         # A plugin's summary must not end a line or contain markup.
@@ -50,8 +50,8 @@ def plugin_command(name: str, prepare: Prepare) -> DeferredCommand | None:
     """Return the plugin command with this name (or `distribution:name`); None if there is none.
 
     Raises:
-        NotFoundError: if two packages have a command with this name, or if it is a command of a package of this project
-            that is not installed.
+        NotFoundError: if two packages have a command with this name, or if the command is from a package of this
+            project that is not installed.
     """
     entry = registry.get(registry.COMMANDS, name)
     if entry is not None and entry.distribution != registry.OWN:
@@ -62,10 +62,10 @@ def plugin_command(name: str, prepare: Prepare) -> DeferredCommand | None:
 
 
 def _import_command(name: str) -> Any:
-    """Import a plugin command and return it as an object of the parser.
+    """Import a plugin command and return it as a Click command.
 
     Raises:
-        UsageError: if it cannot be imported, is not a command, or has an unsupported signature.
+        UsageError: if the target cannot be imported, is not a command, or has an unsupported signature.
     """
     target = registry.load(registry.COMMANDS, name)
     app = typer.Typer(add_completion=False)

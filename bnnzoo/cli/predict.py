@@ -64,5 +64,5 @@ def predict(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add this command."""
+    """Add the command `predict` to the application."""
     app.command()(predict)

@@ -74,7 +74,7 @@ def add_recipe_command(
 
 
 def _has_options(given: Mapping[str, Any], fields: Mapping[str, str], own: Collection[str]) -> bool:
-    """Whether an option of the recipe was given."""
+    """Whether a field of a part or an option of the recipe was given; the command's options `own` do not count."""
     return bool(fields) or any(value is not None for name, value in given.items() if name not in own)
 
 

@@ -150,6 +150,6 @@ def report(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add these commands."""
+    """Add the commands `plot` and `report` to the application."""
     app.command(cls=_Plot)(plot)
     app.command()(report)

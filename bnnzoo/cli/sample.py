@@ -204,7 +204,7 @@ def resume(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add these commands."""
+    """Add the commands `sample`, `resume` and `show` to the application."""
     add_recipe_command(app, "sample", _sample, [*_extras(hidden=False), *together.parameters(hidden=False)])
     app.command()(resume)
     add_recipe_command(app, "show", _show, [*_extras(hidden=True), *together.parameters(hidden=True)], _show_name)

@@ -28,7 +28,7 @@ class Stop:
         signals.write_to_stderr("stopping after the current chunk of steps; a second signal stops at once")
 
     def refuse_more(self, run: Path) -> None:
-        """End the command with an error if a signal came too late to stop its run.
+        """End the command with an error if a signal came too late to stop the run.
 
         Raises:
             InterruptedRunError: if a signal was received; the message says that the run is complete.

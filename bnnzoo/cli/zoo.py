@@ -279,7 +279,7 @@ def _named_parts(recipe: Recipe) -> dict[str, Part]:
 
 
 def _check_parts(recipe: Recipe) -> None:
-    """Check the parts and their fields here, so that an error appears once and not in every process."""
+    """Check the parts of a recipe and their fields, so that an error appears once and not in every process."""
     parts = _named_parts(recipe)
     for kind, part in parts.items():
         registry.find(f"{kind}s", part.name)  # checking the name is fast, importing a part is slow
@@ -287,7 +287,7 @@ def _check_parts(recipe: Recipe) -> None:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add these commands."""
+    """Add the commands `zoo` and `zoo run` to the application."""
     group = typer.Typer(context_settings=SETTINGS, rich_markup_mode="rich")
     group.callback(invoke_without_command=True, help=list_recipes.__doc__)(list_recipes)
     group.command("run", context_settings=SETTINGS)(run)

@@ -27,7 +27,7 @@ class OvertakenError(Exception):
 def replacing(
     path: Path, *, on_failure: str = "the previous file is unchanged", instead_of: IO[bytes] | None = None
 ) -> Iterator[IO[bytes]]:
-    """Open a temporary file next to `path`, for reading and writing. At the end of the block it replaces `path`.
+    """Open a temporary file next to `path`, for reading and writing. At the end of the block, the file replaces `path`.
 
     The final steps are flush, fsync, rename and fsync of the folder. After an exception in the block, the temporary
     file is removed and `path` is unchanged. Each process that writes `path` has its own temporary file. If several
@@ -35,7 +35,7 @@ def replacing(
 
     Args:
         path: the file to replace.
-        on_failure: the end of the error message, which states what data remain.
+        on_failure: the end of the error message; it states which data remain.
         instead_of: an open file that must still be the file at `path`, or None.
 
     Yields:

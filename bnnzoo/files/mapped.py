@@ -1,8 +1,7 @@
 """Arrays in temporary files, for rows that should not be held in memory.
 
-Such an array is a `numpy.memmap`. JAX on a CPU uses its memory without a copy, because the array starts at a page of
-memory. The file has no name, or is deleted by the operating system, so nothing is left behind by a process that is
-killed.
+Such an array is a `numpy.memmap`. JAX on a CPU uses its memory without a copy, because the array starts at the start of
+a memory page. The file has no name, or is deleted by the operating system, so a killed process leaves no file behind.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _SECONDS_BETWEEN_TRIMS = 0.05
 _MAPPINGS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 """The mappings of all arrays that exist."""
 _TRIMMER = threading.Event()
-"""Whether a thread trims the mappings."""
+"""Event that is set while a thread trims the mappings (`_trim_later`)."""
 
 
 def is_mapped(array: Any) -> bool:
@@ -87,7 +86,7 @@ def row_blocks(array: NDArray[Any]) -> Iterator[slice]:
 
 
 def rows_of_a_block(array: NDArray[Any]) -> int:
-    """Return the number of rows of a block of `row_blocks`."""
+    """Return the number of rows of each slice that `row_blocks` yields; the last slice can be shorter."""
     return max(1, _BLOCK_BYTES // max(1, math.prod(array.shape[1:]) * array.dtype.itemsize))
 
 
@@ -104,9 +103,9 @@ def map_blocks(
 def take(array: NDArray[Any], indices: Int[np.ndarray, " taken"]) -> NDArray[Any]:
     """Return the rows `indices` of an array. If the array is mapped, the result is mapped too.
 
-    A mapped array is read once, from its first to its last row, and the result is written in as few ranges as possible.
-    Random access would be slow for rows that exceed the free memory. First, each row goes to the block of the result to
-    which it belongs. Then the rows of each block are put in order.
+    A mapped array is read once, from its first to its last row, because random access would be slow for rows that
+    exceed the free memory. First, each row is copied into the block of the result that contains its final place. Then
+    the rows of each block are put in order.
     """
     if not is_mapped(array):
         return array[indices]

@@ -10,7 +10,7 @@ from typing import Any
 from bnnzoo.errors import UsageError
 
 _LONGEST_SHOWN = 80
-"""Maximal number of characters of a path in an error message of the file system."""
+"""Maximal number of characters of a path in the message for a path that the file system does not allow."""
 
 
 def checked_path(path_given: str | Path, *, folder: bool = False) -> Path:
@@ -21,8 +21,8 @@ def checked_path(path_given: str | Path, *, folder: bool = False) -> Path:
         folder: whether the path may be a folder.
 
     Raises:
-        UsageError: if the path is not the name of a file, or if the file system does not allow the name or NAME.parts,
-            the folder of its part files.
+        UsageError: if the path is not the name of a file, or if the file system does not allow this name, or the name
+            NAME.parts of the folder of its part files.
     """
     text, path = os.fspath(path_given), Path(path_given)
     if not text or (not folder and path.name in ("", "..")):
@@ -43,7 +43,7 @@ def checked_path(path_given: str | Path, *, folder: bool = False) -> Path:
 
 
 def refuse_input_as_output(out: Path, inputs: Iterable[Any]) -> None:
-    """Check that the output of a command is none of its inputs, even if they have different paths (links).
+    """Check that the output of a command is none of its inputs, also if a link gives one file two paths.
 
     Args:
         out: the file to write.

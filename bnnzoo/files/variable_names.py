@@ -29,7 +29,7 @@ def fault(name: str) -> str:
 
 
 def clash(ranks: Mapping[str, int]) -> str:
-    """Return the end of a sentence about a variable with the name of a dimension, or "" if there is none.
+    """Return the reason why a variable clashes with a dimension, as the end of a sentence, or "" if none clashes.
 
     Args:
         ranks: the number of dimensions of each variable. The dimensions of `a` have the names `a_dim_0`, `a_dim_1`, ...

@@ -1,8 +1,8 @@
 """Processes of jobs (runs of `bnnzoo zoo run`) on this machine: start, progress, retries and stop.
 
 Each job has its own process: JAX selects its devices once per process, and a killed process does not affect other
-jobs. A job ends when its standard input closes. It therefore never runs, or locks its run, longer than the process that
-started it.
+jobs. A job ends when the standard input of its process closes. Therefore no job, and no lock of a job, outlives the
+process that started the job.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _EVENT = '{"phase":'
 
 
 class Children:
-    """The jobs that this process runs."""
+    """The running jobs that this process has started."""
 
     def __init__(self) -> None:
         self._running: dict[subprocess.Popen[bytes], bool] = {}
-        """Whether each process has reported progress. Before that, SIGINT would interrupt imports with a traceback."""
+        """Whether each job's process has reported progress. Before, SIGINT would interrupt imports with a traceback."""
         self._received_signal = 0
         self._lock = threading.Lock()
 
     def stop(self, number: int) -> None:
-        """Pass a signal to every running job, and start no other job."""
+        """Send the signal `number` to every running job, and start no other job."""
         with self._lock:
             self._received_signal = number
             for process, has_begun in self._running.items():
@@ -104,7 +104,7 @@ class Children:
 
 
 def _event(line: str) -> Progress | None:
-    """Return the progress in a line; None for a message, or for an incomplete line of a killed process."""
+    """Return the progress in an output line; None for a message, or for an incomplete line of a killed process."""
     if not line.startswith(_EVENT):
         return None
     try:

@@ -1,7 +1,7 @@
 """Jobs on the workers of a Dask cluster, https://distributed.dask.org.
 
-If a worker shares the folder of the job, it writes the run there, and another worker can resume the run. Otherwise the
-worker returns the file as bytes. If such a worker dies, its job starts again from the beginning.
+If a worker sees the folder of the job's file, it writes the run there, and another worker can resume the run. Otherwise
+the worker returns the file as bytes, and if the worker dies, the job starts again from the beginning.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _run(job: Job, fleet: str) -> Outcome:
 
 
 def _is_shared(folder: Path, fleet: str) -> bool:
-    """Whether this worker sees the folder of the main command, which has created a marker file in it."""
+    """Whether this worker sees `folder`, in which the main command has created a marker file of the fleet."""
     return (folder / f".{fleet}").exists()
 
 

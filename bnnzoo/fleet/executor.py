@@ -17,20 +17,20 @@ Tell = Callable[[str, Progress], None]
 
 
 class Outcome(NamedTuple):
-    """The result of a job. If `code` is 0, the run is in `content`; if that is None, it is in the file of the job."""
+    """The result of a job. After success (`code` 0), the job's file exists, or `content` has its bytes."""
 
     name: str
     code: int
-    """The exit code of the job: that of its process, or 1 if the process was killed in every attempt."""
+    """The exit code of the job's process; 1 if every attempt was killed, 128 + signal if the fleet was stopped."""
     seconds: float
     """Wall-clock time of the job: start, compilation, warm-up and sampling, over all attempts.
 
-    It is 0 if a Dask task failed or did not start.
+    It is 0 if the job's Dask task failed or did not start.
     """
     last_message: str = ""
     """The last message of the job's process; for a job that failed, the reason."""
     content: bytes | None = None
-    """The content of the file, if the job ran on a machine that does not share its folder."""
+    """The bytes of the run's file if the job's machine does not see the folder of the file; else None."""
 
 
 class AbstractExecutor(abc.ABC):
@@ -47,7 +47,7 @@ class AbstractExecutor(abc.ABC):
 
     @abc.abstractmethod
     def stop(self, number: int) -> None:
-        """Pass a signal on. Running jobs stop with a checkpoint, and no other job starts.
+        """Pass the signal `number` to the running jobs, which stop with a checkpoint. No other job starts.
 
         The method may be called from another thread.
         """

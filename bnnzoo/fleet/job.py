@@ -10,16 +10,16 @@ from bnnzoo.recipe import Recipe
 
 @dataclass(frozen=True)
 class Job:
-    """A recipe and the file of its run. Jobs are sent to other processes as pickles, but never stored."""
+    """A recipe, and the file to write. Jobs are sent to other processes as pickles, but never stored."""
 
     name: str
     recipe: Recipe
     out: Path
     """Absolute path, because a remote process has another working directory."""
     folder: Path
-    """Folder to which relative paths of data refer, if it exists on the machine of the process."""
+    """Folder for relative paths of data. A machine without this folder uses the folder of `out`."""
     debug: bool = False
     packages: tuple[tuple[str, str], ...] = ()
-    """Name and version, on the machine of the command, of bnnzoo and of other packages with parts of the recipe."""
+    """Name and version of bnnzoo and of each plugin that the recipe uses, on the machine of the main command."""
     replaces: str = ""
     """Identity (`store.identity_of`) of the complete run that this job replaces; empty if there is none."""

@@ -26,5 +26,5 @@ class LocalExecutor(AbstractExecutor):
                 yield future.result()
 
     def stop(self, number: int) -> None:
-        """Pass a signal on to the child processes."""
+        """Pass the signal `number` to the running jobs, and start no other job."""
         self._children.stop(number)

@@ -69,7 +69,7 @@ def points(values: Mapping[str, Sequence[Value]]) -> list[Point]:
 
 
 def _safe_text(value: Any) -> str:
-    """Return a value in a form that is safe in a file name."""
+    """Return the text of a value, with only characters that are safe in a file name."""
     if isinstance(value, list):
         return "x".join(map(_safe_text, value))
     return _UNSAFE.sub("_", str(value))

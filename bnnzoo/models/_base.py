@@ -55,7 +55,7 @@ def as_images(x: Shaped[np.ndarray, "batch ..."], model: str) -> Shaped[np.ndarr
 def pool(image: Float[Array, "channel height width"]) -> Float[Array, "channel half_height half_width"]:
     """Return the mean of each 2 x 2 square of every channel.
 
-    An axis of size 1 is not pooled. The last row or column of an axis of another odd size is not used.
+    An axis of size 1 is not pooled. On an axis of another odd size, the last row or column is not used.
     """
     channel, height, width = image.shape
     h, w = min(2, height), min(2, width)
@@ -129,7 +129,7 @@ class Perceptron(eqx.Module):
     """
 
     ends_with_linear_layer: ClassVar[bool] = True
-    """Whether the outputs are `layers[-1](features(x))`. Samplers can then whiten the last layer."""
+    """Whether the outputs are `layers[-1](features(x))`. Samplers can then use `LastLayerCoordinates`."""
 
     layers: tuple[eqx.nn.Linear, ...]
     activation: Callable[[Array], Array] = eqx.field(static=True)

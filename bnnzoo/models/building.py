@@ -1,4 +1,4 @@
-"""A model together with the sizes of its networks, so that compiled programs can build networks."""
+"""A model together with its numbers of inputs and outputs, so that compiled programs can build networks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Numbers:
         return isinstance(other, _Numbers) and (self._tree, self._values) == (other._tree, other._values)
 
     def restore_into(self, rest: AbstractModel) -> AbstractModel:
-        """Return the model with these numbers, and with all other fields of `rest`."""
+        """Return the model with these numbers, and with all non-numeric fields taken from `rest`."""
         leaves = [np.frombuffer(bits, dtype)[0] for dtype, bits in self._values]
         return eqx.combine(jax.tree.unflatten(self._tree, leaves), rest)
 

@@ -15,7 +15,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.models._base import AbstractModel
 
 PREFIX = "own:"
-"""Prefix of the name of such a model in a recipe. The name is unique, because no package of plugins is called `own`."""
+"""Prefix of the name of an `Own` model in a recipe. The name is unique, as no package of plugins is called `own`."""
 
 
 class Own(AbstractModel):
@@ -69,7 +69,7 @@ class Own(AbstractModel):
 
 
 def _refuse_layers(name: str, network: Any) -> None:
-    """Check that no layer uses other rows (BatchNorm) or random numbers (Dropout outside inference mode).
+    """Check that the outputs of a row use no other rows (BatchNorm) or random numbers (Dropout outside inference mode).
 
     Raises:
         UsageError: if there is such a layer. The message names a replacement for it.

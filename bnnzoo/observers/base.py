@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 @dataclasses.dataclass(frozen=True)
 class RunStart:
-    """The report before the first step of a run, or of the rest of a run that is resumed."""
+    """The report before the first step of a run, or before the first step after a run is resumed."""
 
     event: ClassVar[str] = "start"
     file: str
@@ -66,12 +66,12 @@ class RunEnd:
 
     event: ClassVar[str] = "end"
     verdict: str
-    """The result of the convergence test in words; empty if the test failed, or if a large run has too few draws."""
+    """Result of the convergence test in words; empty if the test had an error, or if a large run has too few draws."""
     draws: int
     """Kept draws per chain."""
     seconds: float
     metrics: dict[str, float]
-    """Numbers of the file, such as `converged`, `rhat`, `ess_bulk`, `target_evaluations`, `seconds_sampling`."""
+    """Summary numbers in the file of the run, such as `converged`, `rhat`, `ess_bulk` and `seconds_sampling`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,11 +91,11 @@ Report = RunStart | ChunkReport | RunEnd | RunFailure
 class AbstractObserver(abc.ABC):
     """An object that logs a run while it is running.
 
-    A run calls `observe` between chunks of steps, in its first process. The draws do not depend on observers. The
-    run warns about the first exception that `observe` raises, ignores later ones, and continues.
+    A run calls `observe` between chunks of steps, in the first of its processes. The draws do not depend on observers.
+    The run warns about the first exception that `observe` raises, ignores later ones, and continues.
 
     For `--log-to NAME:TEXT`, the class that a plugin registers as NAME is called with TEXT (empty if there is none)
-    before the run starts. Raise `bnnzoo.UsageError` there if TEXT is invalid or a library is missing.
+    before the run starts. Raise `bnnzoo.UsageError` in `__init__` if TEXT is invalid or a library is missing.
     """
 
     @abc.abstractmethod

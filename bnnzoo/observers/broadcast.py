@@ -11,7 +11,7 @@ from bnnzoo.plugins.failures import one_line
 
 
 class Broadcast(AbstractObserver):
-    """Several observers, each with its name in warnings."""
+    """Several observers, each with a name for warnings."""
 
     def __init__(self, observers: Iterable[tuple[str, AbstractObserver]] = ()):
         self._observers = tuple(observers)

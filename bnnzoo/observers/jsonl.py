@@ -16,7 +16,7 @@ from bnnzoo.observers.base import AbstractObserver, Report
 
 
 class Jsonl(AbstractObserver):
-    """Append a line with `event`, `time` and the fields of the report to a file."""
+    """Observer that appends a line with `event`, `time` and the fields of each report to a file."""
 
     def __init__(self, argument: str):
         if not argument:

@@ -16,7 +16,7 @@ LogTo = str | AbstractObserver | Sequence[str | AbstractObserver] | None
 
 
 def select_observers(log_to: Any) -> Broadcast:
-    """Return the observers of a run. The caller makes them before the run starts, so that errors are found early.
+    """Return the observers of a run. Call this function before the run starts, so that errors are found early.
 
     Args:
         log_to: the user's value, which should be a `LogTo`.

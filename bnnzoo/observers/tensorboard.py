@@ -12,7 +12,7 @@ from bnnzoo.observers.library import require_library
 
 
 class Tensorboard(AbstractObserver):
-    """Write event files into a folder: a curve for each number of a chunk, and recipe and verdict as texts."""
+    """Observer that writes event files: a curve for each number of the chunk reports; recipe and verdict as texts."""
 
     def __init__(self, argument: str):
         if not argument:

@@ -11,7 +11,7 @@ from bnnzoo.observers.library import require_library
 
 
 class Wandb(AbstractObserver):
-    """Log to a run of Weights & Biases with the name of the file, in `PROJECT` or `ENTITY/PROJECT`."""
+    """Observer that logs to the Weights & Biases project `PROJECT` or `ENTITY/PROJECT`, in a run named for the file."""
 
     def __init__(self, argument: str):
         self._entity, _, self._project = argument.rpartition("/")

@@ -132,7 +132,7 @@ def draw_intervals(panel: Axes, run_band: Band, of: Of) -> None:
 
 
 def scatter(panel: Axes, run_band: Band) -> None:
-    """Draw the training data, or 800 evenly spaced rows if there are more. The legend states the number."""
+    """Draw the training data, or 800 evenly spaced rows if there are more. The legend states the number of rows."""
     row_numbers = _style.evenly_spaced(len(run_band.x), _POINTS)
     data = (
         "training data"
@@ -151,7 +151,7 @@ def draw_truth(panel: Axes, truth: Sequence[Curve]) -> None:
 
 
 def shade_outside(panel: Axes, run_band: Band) -> None:
-    """Shade the ranges without data in grey."""
+    """Shade the parts of the grid outside the range of the data in grey."""
     low, high = run_band.grid[0], run_band.grid[-1]
     for start, stop in ((low, min(run_band.x.min(), high)), (max(run_band.x.max(), low), high)):
         if start < stop:
@@ -250,7 +250,7 @@ def _draw_overlaid(run_bands: Sequence[Band], feature: str, target: str, of: Of,
 
 
 def _draw_borders(top: Axes, bottom: Axes, run_band: Band, of: Of, colour: str, dash: Any) -> Patch:
-    """Draw the borders of the wide interval of a run, and its sd. Return the entry for the legend."""
+    """Draw the borders of the wider interval of a run, and the run's sd. Return the entry for the legend."""
     _, low, high = run_band.intervals(of)[0]
     for border in (low, high):
         top.plot(run_band.grid, border, color=colour, ls=dash, lw=1.2, zorder=2.5)

@@ -70,7 +70,7 @@ def loss(paths: Sequence[Descent]) -> Picture:
 
 
 def _curves_of_path(path: Descent) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return a curve for warm-up and one for the draws: step numbers, and the loss of each chain at these steps."""
+    """Return a curve for warm-up and a curve for the draws: step numbers, and the loss of each chain at these steps."""
     curves = []
     if path.warmup is not None:
         count = path.warmup.shape[1]

@@ -28,7 +28,7 @@ class Slice(NamedTuple):
 
 
 def slices(feature_slices: Sequence[Slice], *, value: str, interval: str, held_note: str) -> Picture:
-    """Draw the mean and the 50 % and 90 % intervals, one panel per feature. Ticks at the bottom are the training data.
+    """Draw the mean and the 50 % and 90 % intervals, one panel per feature. Ticks mark the training values.
 
     Args:
         feature_slices: the slices.

@@ -54,7 +54,7 @@ COMMANDS = {
 }
 """The commands and their modules in `bnnzoo.cli`, in the order of --help.
 
-A new command is a module with a function `add_to(app)`, and its name in this list.
+A new command needs a module with a function `add_to(app)`, and an entry in this dictionary.
 """
 
 
@@ -91,7 +91,7 @@ _SAMPLERS = {
     "variational.laplace": "Laplace approximation: the Gaussian with the posterior's curvature at a mode",
     "variational.swag": "SWAG: a Gaussian fitted to the path of stochastic gradient descent",
 }
-"""Samplers as FAMILY.NAME: the package and the module of each."""
+"""Samplers by FAMILY.NAME, where FAMILY is the package and NAME the module and the name of the sampler."""
 
 _INEXACT = {
     "penalty": "noise-corrected",
@@ -125,7 +125,7 @@ _LIKELIHOODS = {
     "counts.negative-binomial": "counts with a larger variance than Poisson's",
     "counts.zero-inflated-poisson": "counts with more zeros than Poisson's",
 }
-"""Likelihoods as MODULE.NAME."""
+"""Likelihoods by MODULE.NAME, the module and the name of the likelihood."""
 
 _PRIORS = {
     "priors.normal": "N(0, scale^2) on every parameter",
@@ -135,7 +135,7 @@ _PRIORS = {
     "ard.ard": "weights of an input share a scale: irrelevant inputs are suppressed",
     "priors.fan-in": "N(0, scale^2 / fan-in) on weights: the scale of the outputs does not depend on the layer widths",
 }
-"""Priors as MODULE.NAME."""
+"""Priors by MODULE.NAME, the module and the name of the prior."""
 
 _OBSERVERS = {
     "jsonl": "a file with one JSON object per line: jsonl:FILE",

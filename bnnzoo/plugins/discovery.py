@@ -81,7 +81,7 @@ class Plugin(NamedTuple):
         name: the name of the entry point.
         distribution: the distribution (installed package) with the entry point.
         version: the version of the distribution; "" if it is not installed.
-        error: the problem in one line, such as a failure to load or a name of another plugin; empty if there is none.
+        error: the problem in one line, such as a failure to load or a name that another plugin uses; "" if none.
         where: file and line of the failure, if the plugin could not be loaded.
         traceback: the traceback, if the plugin could not be loaded.
         counts: the number of entries of each kind.
@@ -327,7 +327,7 @@ def _check_entries(kind: str, hook: str, entries: Any) -> Iterable[Entry]:
 
 
 def _with_conflicts(plugin: Plugin, entries_by_kind: dict[str, list[Registered]]) -> Plugin:
-    """Return the record of a plugin. Its `error` lists the names that other plugins use too, if there are any."""
+    """Return the record of a plugin. If other plugins use some of its names, the `error` of the record lists them."""
     if plugin.error or plugin.distribution == OWN:
         return plugin
     conflicts: list[str] = []

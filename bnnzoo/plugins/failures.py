@@ -25,7 +25,7 @@ class PluginError(BnnzooError):
 
 
 def is_keyboard_interrupt(error: BaseException) -> bool:
-    """Whether the error is Ctrl-C of the user. False on the command line, where signals are handled otherwise."""
+    """Whether the error is Ctrl-C of the user. False on the command line, where a handler receives Ctrl-C."""
     return isinstance(error, KeyboardInterrupt) and not signals.are_signals_handled()
 
 

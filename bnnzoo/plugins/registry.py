@@ -144,8 +144,8 @@ def get(kind: str, name: str) -> Registered | None:
 def name_of(kind: str, part: object) -> str | None:
     """Return the registered name of the class of an object; None if the class is not registered.
 
-    The target of an entry may name another module, which imports the class. If no target matches, the entries of the
-    package are therefore imported and compared with the class.
+    The target of an entry may name another module, which imports the class. If no target matches, the entries
+    whose targets are in the package of the class are therefore imported and compared with the class.
     """
     cls = type(part)
     registered = entries(kind)
@@ -272,7 +272,7 @@ def plugins() -> list[Plugin]:
 
 
 def reset() -> None:
-    """Clear the cache and the list of parts in use. The next call reads the variables and distributions again."""
+    """Clear the cache and the list of parts in use. The next lookup loads all plugins again."""
     load_plugins.cache_clear()
     _parts_in_use.clear()
 

@@ -66,7 +66,7 @@ class Ard(AbstractPrior):
         return jnp.sum(log_densities) + jnp.sum(dist.Normal(0.0, self._other_scales(layout)).log_prob(others))
 
     def sample(self, layout: Layout, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """Draw all parameters once."""
+        """Return one draw of all parameters of the network from the prior."""
         scale_key, weight_key = jax.random.split(key)
         standard = jax.random.normal(weight_key, (layout.dim,))
         inputs, others = _split(standard, layout)
@@ -82,7 +82,7 @@ class Ard(AbstractPrior):
 
 
 def input_columns(layout: Layout) -> tuple[slice, tuple[int, ...]]:
-    """Return the slice of `theta` with the first matrix, and its shape; an empty slice and (0, 0) if there is none."""
+    """Return the slice of `theta` with the first matrix, and the matrix shape; an empty slice and (0, 0) if none."""
     matrix = next((block for block in layout.blocks if len(block.shape) == 2), None)
     return (slice(matrix.start, matrix.stop), matrix.shape) if matrix else (slice(0, 0), (0, 0))
 

@@ -29,7 +29,7 @@ def keep_programs() -> None:
 
 @functools.cache
 def _limit_cache(folder: Path) -> None:
-    """Remove the oldest programs if the cache is larger than `_CACHE_BYTES`, once per process.
+    """Remove the oldest programs from the cache in `folder` if it exceeds `_CACHE_BYTES`, once per process.
 
     JAX's own size limit is not used, because it locks the cache at every access. Runs in parallel would wait for each
     other, or would not use the cache while it is locked.
@@ -65,7 +65,7 @@ def forget_programs() -> None:
 
 @functools.lru_cache(maxsize=1)  # an equal precision at the next call: nothing to do
 def _forget_other_precision(precision: str) -> None:
-    """Drop this process's compiled programs if the last call had another precision, and at the first call.
+    """Drop this process's compiled programs at the first call, and if the previous call had another precision.
 
     JAX converts a NumPy array of 64 bits to the current precision, and remembers the converted array as long as a
     program contains it (jaxlib 0.10). If a function uses a constant array, such as the centres of a user's network, and
@@ -78,10 +78,10 @@ def _forget_other_precision(precision: str) -> None:
 
 @contextlib.contextmanager
 def arithmetic(precision: Literal["float32", "float64"]) -> Iterator[None]:
-    """Compute a run or its predictions in single or double precision, with matrix products in full precision.
+    """Within the context, compute in single or double precision, with matrix products in full precision.
 
     By default a GPU would round matrix products to TF32. Random numbers always use JAX's partitionable Threefry,
-    whatever the environment sets, because the other mode of Threefry gives different draws.
+    whatever mode the environment selects, because the other mode of Threefry gives different draws.
     """
     _forget_other_precision(precision)
     with arithmetic_within_run(precision):
@@ -90,7 +90,7 @@ def arithmetic(precision: Literal["float32", "float64"]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def arithmetic_within_run(precision: Literal["float32", "float64"]) -> Iterator[None]:
-    """Compute in a precision that may differ from that of the run, with the other settings of `arithmetic`.
+    """Within the context, compute in a precision that may differ from the run's; other settings as in `arithmetic`.
 
     The compiled programs of the run are kept, so a function that is traced in both precisions must not use a constant
     NumPy array of 64 bits.

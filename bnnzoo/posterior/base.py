@@ -1,4 +1,4 @@
-"""The posterior: a prior, a likelihood of each datum, and the data. It also draws mini-batches."""
+"""The interface of posteriors: a prior, a likelihood of each datum, the data, and mini-batches of the data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ class Data(NamedTuple):
 
 
 class AbstractPosterior(eqx.Module):
-    """The log density log p(theta) + likelihood_power * sum_i log p(y_i | x_i, theta), up to a constant.
+    """A posterior with log density log p(theta) + likelihood_power * sum_i log p(y_i | x_i, theta), up to a constant.
+
+    Here `theta` is the vector of all sampled parameters, and (x_i, y_i) is row i of the data.
 
     The data are leaves of the module, so that new data of the same shape need no new compilation.
     """
@@ -85,7 +87,7 @@ class AbstractPosterior(eqx.Module):
         return jax.lax.optimization_barrier(self.take(draw(size, self.num_data, key=key)))
 
     def log_likelihoods(self, theta: Float[Array, " dim"]) -> Float[Array, " num_data"]:
-        """Return log p(y_i | x_i, theta) of every datum. The memory is bounded, also inside `jax.grad`."""
+        """Return log p(y_i | x_i, theta) of every datum, by blocks. This bounds the memory, also inside `jax.grad`."""
         # Without the barrier XLA would evaluate the network again at every use of the values.
         return jax.lax.optimization_barrier(self.over_data(lambda batch: self.log_likelihood(theta, batch)))
 
@@ -107,7 +109,7 @@ class AbstractPosterior(eqx.Module):
         return jnp.sum(self.log_likelihoods(theta))
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
-        """Return the draws of each block on the natural scale, which the result file stores."""
+        """Return draws by block name, on the natural scale of the result file: a scale instead of its logarithm."""
         return self.layout.unflatten(draws)
 
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
@@ -131,7 +133,7 @@ class AbstractPosterior(eqx.Module):
         raise NotImplementedError(f"{type(self).__name__} has no outputs")
 
     def likelihood_at(self, theta: Float[Array, " dim"]) -> AbstractLikelihood:
-        """Return the likelihood with its own parameters taken from `theta`, if `has_outputs` is true."""
+        """Return the likelihood with its sampled parameters taken from `theta`, if `has_outputs` is true."""
         raise NotImplementedError(f"{type(self).__name__} has no outputs")
 
     def noise_widths(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"] | None:
@@ -144,7 +146,7 @@ class AbstractPosterior(eqx.Module):
         return None
 
     def centre(self) -> Float[Array, " dim"] | None:
-        """Return a mode of the posterior, as the fixed anchor of control variates; None if none is known in advance."""
+        """Return a mode at which a run computes all control variates; None if no mode is known before the run."""
         return None
 
     def log_likelihood_bounds(self, batch: Any) -> Float[Array, " batch"]:
@@ -176,6 +178,6 @@ class AbstractPosterior(eqx.Module):
             function: function that returns the summary of a block, given the rows of the block and their weights.
             rows: number of rows in a block.
             add: function that combines the summaries of two blocks, by default their sum. A summary of zeros must not
-                change the result.
+                change the other summary.
         """
         return passes.sum_over_blocks(self.data, self.num_data, function, size=rows, add=add)

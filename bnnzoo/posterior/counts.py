@@ -1,8 +1,8 @@
 """Likelihoods of overdispersed counts: negative binomial and zero-inflated Poisson.
 
 The outputs begin with one log rate for each target. As in `Poisson`, a log probability is computed as its maximum over
-the means, minus a difference. In single precision, the results are then accurate for large counts, and the gradients
-are finite.
+the means, minus the distance from this maximum. In single precision, the results are then accurate for large counts,
+and the gradients are finite.
 """
 
 from __future__ import annotations
@@ -133,9 +133,10 @@ def _stirling_error(z: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def _peak(target: Shaped[Array, "*target"], size: Float[Array, "..."]) -> Float[Array, "*target"]:
-    """Return the largest log probability of a count >= 1 over all means; the maximum is at the mean equal to the count.
+    """Return the largest negative binomial log probability of a count >= 1 over all means; `size` is 1 / dispersion.
 
-    The formula is the saddle-point expansion of Loader (2000). It has no large terms that would cancel.
+    The maximum is at the mean equal to the count. The formula is the saddle-point expansion of Loader (2000). It has no
+    large terms that would cancel.
     """
     count = jnp.maximum(target, 1.0)
     errors = _stirling_error(size + count) - _stirling_error(size) - _stirling_error(count)

@@ -10,7 +10,7 @@ For small r, w is about s v. For large r, log r grows linearly with |v|, so the 
 Geyer 2012, Annals of Statistics 40, doi 10.1214/12-AOS1048, transform random-walk Metropolis in this way).
 
 The map is exact, because the density contains its Jacobian: dr / d|v| = s cosh(x) along v, and s sinh(x) / x in the
-n - 1 directions across it.
+n - 1 directions orthogonal to v.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class InputWeightCoordinates(eqx.Module):
     """The map between the parameters theta and the coordinates u, which differ only in the weights of the inputs."""
 
     scale: Float[Array, ""]
-    """The scale s."""
+    """The scale s of the Student-t distribution."""
     start: int = eqx.field(static=True)
     """Index in theta of the first weight of an input."""
     shape: tuple[int, int] = eqx.field(static=True)
-    """Number of units, and number of inputs."""
+    """Number of units of the first layer, and number of inputs."""
 
     @classmethod
     def of(cls, posterior: AbstractPosterior) -> InputWeightCoordinates | None:
-        """Return the coordinates; None if the prior is not `ard`, or if no weights of inputs are sampled."""
+        """Return the coordinates; None if the prior is not `ard`, or if the weights of inputs are not sampled."""
         if not isinstance(posterior, NetworkPosterior) or not isinstance(posterior.prior, Ard):
             return None
         place, shape = input_columns(posterior.layout.network)

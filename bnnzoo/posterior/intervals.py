@@ -33,7 +33,7 @@ _TERMS = 64
 def log_likelihood(
     distribution: dist.Distribution, low: Float[Array, "*target"], high: Float[Array, "*target"]
 ) -> Float[Array, "..."]:
-    """Return the log density if `low` equals `high`, else the log probability that the value is strictly between.
+    """Return the log density at `low` if `low` equals `high`, else the log probability of the open interval.
 
     Raises:
         UsageError: if the probabilities of intervals are not implemented for this distribution.
@@ -115,18 +115,21 @@ def log_normal_interval(low: Float[Array, "*a"], high: Float[Array, "*a"]) -> Fl
 
 
 def _log_tail(x: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """Return log P(Z < x). Below x = -10 a series is used, because the gradient of the direct formula is inaccurate."""
+    """Return log P(Z < x) for a standard normal Z.
+
+    Below x = -10 a series is used, because the gradient of the direct formula is inaccurate.
+    """
     return jnp.where(x < _FAR, -(x**2) / 2 + _series(jnp.minimum(x, _FAR)), log_ndtr(jnp.maximum(x, _FAR)))
 
 
 def _tail_factor(x: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """Return log P(Z < x) + x^2 / 2."""
+    """Return log P(Z < x) + x^2 / 2 for a standard normal Z."""
     clipped = jnp.maximum(x, _FAR)
     return jnp.where(x < _FAR, _series(jnp.minimum(x, _FAR)), log_ndtr(clipped) + clipped**2 / 2)
 
 
 def _series(x: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """Return log P(Z < x) + x^2 / 2 for x below -10, by the asymptotic series of Mills' ratio."""
+    """Return log P(Z < x) + x^2 / 2 for a standard normal Z and x below -10, by the series of Mills' ratio."""
     square = 1 / x**2
     return jnp.log1p(-square * (1 - 3 * square * (1 - 5 * square))) - jnp.log(-x) - jnp.log(2 * jnp.pi) / 2
 
@@ -163,7 +166,7 @@ def log_t_interval(low: Float[Array, "*a"], high: Float[Array, "*a"], df: Float[
 
 
 def _log_t_tail(t: Float[Array, "*a"], df: Float[Array, "*#a"]) -> Float[Array, "*a"]:
-    """Return log P(T > t) for t >= 0."""
+    """Return log P(T > t) for Student's t with `df` degrees of freedom and t >= 0."""
     half_df, is_near, is_tiny = df / 2, t < 1.0, t < 1e-4
     # Each of the two incomplete beta functions is used in the range of t in which its argument is accurate.
     safe_inner = jnp.where(is_near & ~is_tiny, t, 0.5)
@@ -201,7 +204,7 @@ def log_poisson_interval(
 
 
 def _log_poisson_cdf(count: Float[Array, "*a"], rate: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """Return log P(Y <= count)."""
+    """Return log P(Y <= count) for a Poisson count Y."""
     value = gammaincc(count + 1, rate)
     is_underflow = value < _SMALL
     safe_rate = jnp.where(is_underflow, rate, count + 1)
@@ -211,7 +214,7 @@ def _log_poisson_cdf(count: Float[Array, "*a"], rate: Float[Array, "*a"]) -> Flo
 
 
 def _log_poisson_sf(count: Float[Array, "*a"], rate: Float[Array, "*a"]) -> Float[Array, "*a"]:
-    """Return log P(Y > count). The result is 0 for a negative count."""
+    """Return log P(Y > count) for a Poisson count Y. The result is 0 for a negative `count`."""
     is_certain, count = count < 0, jnp.maximum(count, 0.0)
     value = gammainc(count + 1, rate)
     is_underflow = value < _SMALL

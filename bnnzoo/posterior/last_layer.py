@@ -28,7 +28,7 @@ from bnnzoo.posterior.likelihoods import Gaussian, Heteroscedastic, StudentT
 from bnnzoo.posterior.network import CountedData, NetworkPosterior
 
 _MOST_FEATURES, _MOST_ELEMENTS = 32, 2**21
-"""Largest number of features (with the constant 1), and of features times rows.
+"""Largest number of features of the last layer (with the constant 1), and largest number of features times rows.
 
 For larger matrices LAPACK starts several threads, which wait for each other while other chains run: a gradient with 33
 features took ten times as long as one with 31.
@@ -39,7 +39,7 @@ _PRIOR_SCALE = 2.0
 The scale only matters for directions that the data do not determine.
 """
 _LEAST_CURVATURE = 1e-5
-"""Number added to the diagonal of P, relative to the mean curvature, for the Cholesky factor in single precision."""
+"""Number added to the diagonal of P, relative to the diagonal's mean, so that the Cholesky factor exists."""
 
 
 class LastLayerCoordinates(eqx.Module):
@@ -49,11 +49,11 @@ class LastLayerCoordinates(eqx.Module):
     indices: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     """For each target, the indices in theta of the weights of its output, then of its bias."""
     noise_indices: tuple[tuple[int, ...], ...] = eqx.field(static=True)
-    """The same for the outputs of the noise scales; empty if the network has no such outputs."""
+    """The same indices for the outputs of the noise scales; empty if the network has no such outputs."""
 
     @classmethod
     def of(cls, posterior: AbstractPosterior) -> LastLayerCoordinates | None:
-        """Return the coordinates; None if the posterior does not support them, or if it has too many features or rows.
+        """Return the coordinates for a posterior; None if it does not support them or has too many features or rows.
 
         The noise must be Gaussian or Student's t. The network must end with a linear layer (`ends_with_linear_layer`)
         whose parameters are all sampled.
@@ -90,9 +90,9 @@ class LastLayerCoordinates(eqx.Module):
     def density(
         self, u: Float[Array, " dim"]
     ) -> tuple[Float[Array, ""], Float[Array, " num_data"], Float[Array, " dim"]]:
-        """Return the log prior plus the log Jacobian, each datum's log-likelihood, and the gradient of their sum.
+        """Return three values: log prior plus log Jacobian, each datum's log-likelihood, and a gradient.
 
-        The log-likelihoods are multiplied by `likelihood_power` in the sum.
+        The gradient is that of the log density of u, in which `likelihood_power` multiplies the log-likelihoods.
         """
 
         def parts(u: Float[Array, " dim"]) -> tuple[Float[Array, ""], Float[Array, " num_data"]]:
@@ -133,7 +133,10 @@ class LastLayerCoordinates(eqx.Module):
     def _conditionals(
         self, theta: Float[Array, " dim"], features: Float[Array, "feature num_data"]
     ) -> tuple[Float[Array, "target feature feature"], Float[Array, "target feature"]]:
-        """Return P and P m of the conditional N(m, P^-1) of each target's weights; their values in theta are unused."""
+        """Return P and P m of the conditional posterior N(m, P^-1) of the last layer's weights, for each target.
+
+        The values of these weights in `theta` are not used.
+        """
         rows, num_features = self._rows, len(features)
         y, counts = jnp.asarray(rows.y).T, jnp.ones_like(features[0])
         if isinstance(rows, CountedData):
@@ -157,9 +160,9 @@ class LastLayerCoordinates(eqx.Module):
     ) -> Float[Array, "target #num_data"]:
         """Return minus the expected second derivative of each log-likelihood with respect to the mean.
 
-        The result is multiplied by `likelihood_power`. For Student's t with scale s, minus the derivative is
+        The result is multiplied by `likelihood_power`. For Student's t with scale s, the negative derivative is
         (df + 1) / (df + 3) / s^2 (Lange, Little and Taylor 1989), and the variance is s^2 df / (df - 2). The second
-        axis has size 1 if all rows have the same noise.
+        axis of the result has size 1 if all rows have the same noise.
         """
         likelihood = cast(Any, self.posterior.likelihood_at(theta))
         df = getattr(likelihood, "df", "infinite")
@@ -174,7 +177,7 @@ class LastLayerCoordinates(eqx.Module):
 
 
 class _Factor(NamedTuple):
-    """A factor of P, and the mean m."""
+    """The Cholesky factor of P, and the mean m."""
 
     root: Float[Array, "feature feature"]
     """Lower triangular L with P = L L'."""
@@ -183,7 +186,7 @@ class _Factor(NamedTuple):
 
 
 def _factor(precision: Float[Array, "feature feature"], shift: Float[Array, " feature"]) -> _Factor:
-    """Return a factor of P and the mean m = P^-1 shift."""
+    """Return the Cholesky factor of P = `precision`, and the mean m = P^-1 `shift`."""
     root = jnp.linalg.cholesky(precision)
     inverse_root = solve_triangular(root, jnp.eye(len(root), dtype=root.dtype), lower=True)
     return _Factor(root, inverse_root, (inverse_root @ shift) @ inverse_root)
@@ -191,7 +194,7 @@ def _factor(precision: Float[Array, "feature feature"], shift: Float[Array, " fe
 
 @jax.custom_vjp
 def _gram(features: Float[Array, "feature row"], weights: Float[Array, " row"]) -> Float[Array, "feature feature"]:
-    """Return F W F', with the features F and the diagonal matrix W. Its derivative needs a single product."""
+    """Return F W F', with F = `features` and W = diag(`weights`). The derivative needs a single matrix product."""
     return (features * weights) @ features.T
 
 
@@ -200,7 +203,7 @@ def _gram_forward(features: Array, weights: Array) -> tuple[Array, tuple[Array, 
 
 
 def _gram_backward(residuals: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
-    """Return 2 S F W and diag(F' S F), with the symmetric part S of the gradient."""
+    """Return the gradients 2 S F W of the features and diag(F' S F) of the weights; S is the symmetrised gradient."""
     features, weights = residuals
     product = ((gradient + gradient.T) / 2) @ features
     return 2 * weights * product, jnp.sum(features * product, 0)
@@ -213,7 +216,10 @@ _gram.defvjp(_gram_forward, _gram_backward)
 def _unwhiten(
     precision: Float[Array, "feature feature"], shift: Float[Array, " feature"], z: Float[Array, " feature"]
 ) -> tuple[Float[Array, " feature"], Float[Array, ""]]:
-    """Return w = m + L^-T z and log |det dw / dz| = -sum_j log L_jj. The manual derivative is faster than JAX's."""
+    """Return w = m + L^-T z and log |det dw / dz| = -sum_j log L_jj, where P = `precision` and P m = `shift`.
+
+    The manual derivative is faster than JAX's.
+    """
     return _unwhiten_forward(precision, shift, z)[0]
 
 
@@ -224,7 +230,7 @@ def _unwhiten_forward(precision: Array, shift: Array, z: Array) -> tuple[tuple[A
 
 
 def _unwhiten_backward(residuals: tuple[_Factor, Array], gradients: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-    """Return the gradients with respect to P, P m and z.
+    """Return the gradients with respect to the arguments of `_unwhiten`, which are P, P m and z.
 
     The gradient through the factor L is from Murray 2016, arXiv 1602.07527.
     """

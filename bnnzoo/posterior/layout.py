@@ -54,7 +54,7 @@ class Layout(eqx.Module):
         """Check the blocks' names, which become variables of the result file.
 
         Raises:
-            UsageError: if a name is not allowed for a variable, or if two names clash.
+            UsageError: if a name is not allowed in the result file, or if two names clash.
         """
         for block in self.blocks:
             if reason := variable_names.fault(block.name):
@@ -78,7 +78,7 @@ class Layout(eqx.Module):
         return {b.name: theta[..., b.start : b.stop].reshape(*lead, *b.shape) for b in self.blocks}
 
     def flatten(self, values: Mapping[str, Array | np.ndarray]) -> Float[Array, " dim"]:
-        """Return the vector `theta` of the named blocks."""
+        """Return the vector `theta` that contains the values of all blocks, given by block name."""
         return jnp.concatenate([jnp.ravel(jnp.asarray(values[b.name])) for b in self.blocks])
 
     def fan_in(self) -> Float[np.ndarray, " dim"]:
@@ -114,7 +114,8 @@ def network_layout(network: PyTree, sampled: Callable[[Any], bool] = eqx.is_inex
     """Return the layout of the leaves of `network` that `sampled` selects, in the order of the tree's leaves.
 
     Raises:
-        UsageError: if two leaves have the same name, if a leaf is complex, or if a name is not allowed for a variable.
+        UsageError: if two leaves have the same name, if a leaf is complex, or if a name is not allowed in the result
+            file.
     """
     blocks: dict[str, Block] = {}
     start = 0

@@ -1,8 +1,8 @@
 """Likelihoods: the distribution of one datum's target given the network's output, by `numpyro.distributions`.
 
-A likelihood can have sampled parameters of its own, such as a learned noise scale. They are blocks of `theta`, as the
-network's weights are. They are unconstrained in `theta`, and on their natural scale in the result file. Targets are in
-the network's units: standardised if the run standardises them.
+A likelihood can have sampled parameters of its own, such as a learned noise scale. Like the network's weights, they are
+blocks of the parameter vector `theta`. They are unconstrained in `theta` (the logarithm of a scale), and on their
+natural scale in the result file (the scale). Targets are in the network's units: standardised if the run does so.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class AbstractLikelihood(eqx.Module):
         return jnp.asarray(jnp.inf)
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the likelihood's own sampled parameters."""
+        """Return the sampled parameters of the likelihood, such as a learned noise scale."""
         return ()
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
@@ -89,12 +89,12 @@ class AbstractLikelihood(eqx.Module):
         return dataclasses.replace(self, **values) if values else self
 
     def of_targets(self, count: int) -> AbstractLikelihood:
-        """Return the likelihood for `count` targets, each with its own noise, or for `count` classes."""
+        """Return the same likelihood for `count` targets, each with its own noise (regression), or `count` classes."""
         del count
         return self
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
-        """Check, on the host, that this likelihood can produce the targets.
+        """Check that this likelihood can produce the targets.
 
         Args:
             targets: the targets, one row for each datum.
@@ -186,7 +186,7 @@ class StudentT(AbstractNoise):
 class Mixture(AbstractLikelihood):
     """A mixture of Gaussians whose weights, means and scales are network outputs (Bishop 1994).
 
-    Outputs: `components` logits (none for one component), then means, then softplus scales.
+    Outputs: `components` logits (none for one component), then means, then scales before softplus.
     """
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
@@ -212,7 +212,7 @@ class Mixture(AbstractLikelihood):
 class MixturePerTarget(AbstractLikelihood):
     """A mixture of Gaussians for each target. Given the outputs, the targets are independent.
 
-    Outputs, for each target in turn: `components` logits (none for one component), then means, then softplus scales.
+    Outputs, for each target in turn: `components` logits (none for one component), means, and scales before softplus.
     """
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
@@ -282,7 +282,7 @@ class Categorical(AbstractLikelihood):
 
 
 class Bernoulli(AbstractLikelihood):
-    """Labels 0 and 1, with the logit of 1 as the only output."""
+    """Labels 0 and 1, with the logit of label 1 as the only output."""
 
     task: ClassVar[Literal["regression", "classification"]] = "classification"
 

@@ -78,7 +78,7 @@ def in_support(distribution: Any, value: Float[Array, "..."]) -> Bool[Array, "..
 
 
 def is_discrete(distribution: Any) -> bool:
-    """Whether the targets are whole numbers."""
+    """Whether the targets of the distribution are whole numbers."""
     if isinstance(distribution, dist.Independent):
         return is_discrete(distribution.base_dist)
     if isinstance(distribution, dist.MixtureSameFamily):
@@ -143,8 +143,8 @@ def _cdf_of_counts(
         zero_probability: the probability of the count 0.
         ratio: function that returns the probability of a count, divided by the probability of the previous count.
         evaluate: function that returns the CDF by a special function, given a mask and the counts. The mask marks the
-            counts whose CDF is a sum. These counts are 0, and `evaluate` should replace their parameters by simple
-            ones, because a special function iterates until all elements have converged.
+            counts whose CDF is a sum. These counts are replaced by 0, and `evaluate` should replace their parameters by
+            simple ones, because a special function iterates until all elements have converged.
     """
     count = jnp.floor(value)
     is_summed = (count >= 0) & (count < _MOST_SUMMED) & (zero_probability > 0)
@@ -156,7 +156,7 @@ def _cdf_of_counts(
 
 
 def _cdf_of_student_t(distribution: dist.StudentT, value: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return the CDF. The closed form is used for 4 degrees of freedom, the default of the likelihood `student-t`."""
+    """Return the CDF. It has a closed form for 4 degrees of freedom, the default of the likelihood `student-t`."""
     df, loc, scale = (jnp.asarray(number) for number in (distribution.df, distribution.loc, distribution.scale))
     t = (value - loc) / scale
     is_four = df == 4

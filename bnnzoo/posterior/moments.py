@@ -1,4 +1,4 @@
-"""A normal prior with the moments of the draws of an earlier run, for sequential updating."""
+"""A normal prior with the means and (co)variances of the draws of an earlier run, for sequential updating."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Values = Mapping[str, Float[Array | np.ndarray, "..."]]
 
 
 class Moments(AbstractPrior):
-    """A normal prior with the moments of the draws of an earlier run.
+    """A normal prior with the moments (means and covariances) of the draws of an earlier run.
 
-    For the likelihood's own parameters, the moments are those of the unconstrained values. A block of the network
+    For the likelihood's parameters, the moments are those of the unconstrained values. A block of the network
     without moments has the prior N(0, 1). A parameter of the likelihood without moments keeps its own prior.
     """
 
@@ -54,11 +54,11 @@ class Moments(AbstractPrior):
         return self._joint(layout).log_prob(theta) if self._is_dependent(layout) else super().log_prob(theta, layout)
 
     def sample(self, layout: Layout, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """Draw all parameters once."""
+        """Return one draw of the network's parameters from the prior."""
         return self._joint(layout).sample(key) if self._is_dependent(layout) else super().sample(layout, key=key)
 
     def of_likelihood(self, name: str, parameter: Parameter) -> Parameter:
-        """Return the parameter with a normal prior of its unconstrained value, if the block `name` has moments."""
+        """Return `parameter` with a normal prior in unconstrained space; unchanged if block `name` has no moments."""
         if name not in self.means:
             return parameter
         normal = dist.Normal(jnp.asarray(self.means[name]), jnp.asarray(self.sds[name]))

@@ -60,14 +60,14 @@ class NetworkPosterior(AbstractPosterior):
     The exposure is not passed to the network. Its logarithm is added to the log rates.
     """
     expansion: PyTree = None
-    """Derivatives at the centre that a sampler has computed once for all chains; None if it has computed none."""
+    """Derivatives of the log-likelihood at `centre()`, computed once for all chains; None if not computed."""
     adds_by_block: bool = eqx.field(static=True, default=False)
     """Whether `total_log_likelihood` adds the rows of each block at once, without an array of the values of all rows.
 
-    The sum is rounded differently. The value is true for rows in temporary files.
+    The two sums differ by rounding. The value is true for rows in temporary files.
     """
     adds_unsampled: bool = eqx.field(static=True, default=False)
-    """Whether predictions add the directions that are not sampled (`SubspaceNetwork.change_by_others`)."""
+    """Whether predictions vary along the directions that are not sampled, too (`SubspaceNetwork.change_by_others`)."""
 
     @classmethod
     def of(
@@ -93,7 +93,7 @@ class NetworkPosterior(AbstractPosterior):
             x: inputs, one row for each datum. Integer inputs (images) are converted to `(x - input_mean) / input_sd`
                 on the device.
             y: targets `[num_data, target]` for regression, labels `[num_data]` for classification.
-            likelihood_power: exponent beta of the likelihood.
+            likelihood_power: exponent of the likelihood.
             input_mean: mean of integer inputs.
             input_sd: standard deviation of integer inputs.
             sampled: function that returns whether a leaf of the network is sampled.
@@ -167,17 +167,17 @@ class NetworkPosterior(AbstractPosterior):
         return eqx.combine(jax.tree.unflatten(self._tree, leaves), self.network)
 
     def likelihood_at(self, theta: Float[Array, " dim"]) -> AbstractLikelihood:
-        """Return the likelihood with its own parameters taken from `theta`."""
+        """Return the likelihood with its sampled parameters taken from `theta`."""
         values = self.layout.unflatten(theta)
         return self.likelihood.with_parameters(
             {p.name: p.natural(values[f"likelihood_{p.name}"]) for p in self.likelihood.parameters()}
         )
 
     def prior_at(self, values: Mapping[str, Array]) -> AbstractPrior:
-        """Return the prior of the weights, with the own parameters of the prior set.
+        """Return the prior of the weights, with the sampled parameters of the prior, such as scales, set.
 
         Args:
-            values: unconstrained values by block name.
+            values: unconstrained values of the sampled parameters, by block name.
         """
         parameters = self.prior.parameters(self.layout.network)
         return self.prior.with_parameters({p.name: p.natural(values[f"prior_{p.name}"]) for p in parameters})
@@ -201,7 +201,7 @@ class NetworkPosterior(AbstractPosterior):
 
     @eqx.filter_jit
     def features(self, function: Callable[[Array], Array]) -> Float[Array, "num_data feature"]:
-        """Return the values of a function at every datum. An exposure is appended as the last column.
+        """Return the values of a function at the inputs of every datum. An exposure is appended as the last column.
 
         Args:
             function: a function of one input, for example a network without its last layer.
@@ -231,7 +231,7 @@ class NetworkPosterior(AbstractPosterior):
         return self.network.centre if isinstance(self.network, SubspaceNetwork) else None
 
     def inputs(self, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch ..."]:
-        """Return a batch of inputs as the network receives it: without the exposure, and integers standardised."""
+        """Return a batch of inputs as the network receives them: without the exposure, and integers standardised."""
         if self.has_exposure:
             x = x[:, :-1]
         if jnp.issubdtype(x.dtype, jnp.floating):
@@ -239,7 +239,7 @@ class NetworkPosterior(AbstractPosterior):
         return (x.astype(self.dtype) - self.input_mean) / self.input_sd
 
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return the log prior of the weights and of the own parameters of likelihood and prior."""
+        """Return the log prior of the weights and of the sampled parameters of the likelihood and the prior."""
         network, values = self.layout.network, self.layout.unflatten(theta)
         total = self.prior_at(values).log_prob(theta[: network.dim], network)
         for name, parameter in self.own_parameters().items():
@@ -247,7 +247,7 @@ class NetworkPosterior(AbstractPosterior):
         return total
 
     def own_parameters(self) -> dict[str, Parameter]:
-        """Return the own parameters of the likelihood and the prior by block name, in the order of the blocks."""
+        """Return the sampled parameters of the likelihood and the prior by block name, in the order of the blocks."""
         likelihood = {
             (name := f"likelihood_{p.name}"): self.prior.of_likelihood(name, p) for p in self.likelihood.parameters()
         }
@@ -271,9 +271,9 @@ class NetworkPosterior(AbstractPosterior):
         return jnp.where(batch.counts, values, 0) if isinstance(batch, CountedData) else values
 
     def position(self, network: PyTree) -> Float[Array, " dim"]:
-        """Return the position `theta` with the parameters of a network of the same architecture.
+        """Return the position `theta` with the parameters of `network`, which has the same architecture.
 
-        The own parameters of the likelihood and the prior have their default initial values.
+        The sampled parameters of the likelihood and the prior have their default initial values.
         """
         values: dict[str, Array] = named_leaves(network)
         values |= {name: jnp.full(p.shape, p.start) for name, p in self.own_parameters().items()}
@@ -288,7 +288,7 @@ class NetworkPosterior(AbstractPosterior):
         return jax.vmap(self.likelihood.upper_bound)(jnp.asarray(batch.y)).astype(self.dtype)
 
     def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """Draw from the prior: the network's weights and the own parameters of the likelihood and the prior."""
+        """Draw from the prior: the network's weights and the sampled parameters of the likelihood and the prior."""
         network, unconstrained_draws = self.layout.network, {}
         for i, (name, parameter) in enumerate(self.own_parameters().items(), 1):
             unconstrained_draws[name] = parameter.draw(jax.random.fold_in(key, i))
@@ -296,7 +296,7 @@ class NetworkPosterior(AbstractPosterior):
         return jnp.concatenate([weights, *(jnp.ravel(v) for v in unconstrained_draws.values())]).astype(self.dtype)
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
-        """Return draws by block name, with the own parameters of likelihood and prior on their natural scale."""
+        """Return draws by block name, with the parameters of the likelihood and the prior on their natural scale."""
         values = self.layout.unflatten(draws)
         return values | {name: p.natural(values[name]) for name, p in self.own_parameters().items()}
 

@@ -231,7 +231,7 @@ class NumpyroPosterior(AbstractPosterior):
         return tuple(jnp.asarray(leaf) if self.by_row else jnp.asarray(leaf)[0] for leaf in self.data)
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
-        """Return the latent and deterministic sites of the draws, on their natural scale."""
+        """Return the values of the latent and deterministic sites for each draw, on their natural scale."""
         lead = draws.shape[:-1]
         values = _natural(self, jnp.asarray(draws).reshape(-1, draws.shape[-1]))
         return {name: np.asarray(value).reshape(*lead, *value.shape[1:]) for name, value in values.items()}
@@ -243,7 +243,7 @@ class NumpyroPosterior(AbstractPosterior):
 
 @eqx.filter_jit
 def _natural(posterior: NumpyroPosterior, draws: Float[Array, "draw dim"]) -> dict[str, Array]:
-    """Return the latent and deterministic sites of each draw."""
+    """Return the values of the latent and deterministic sites for each draw."""
 
     def natural_sites(theta: Float[Array, " dim"]) -> dict[str, Array]:
         sites, _ = posterior.sites_at(theta, posterior._all_arguments())

@@ -1,4 +1,4 @@
-"""Outputs of a network at given inputs. With `--keep predictions` they are stored instead of the parameters."""
+"""Outputs of a network at given inputs. With `--keep predictions` a run stores outputs instead of parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Table(eqx.Module):
 
 
 class Outputs(eqx.Module):
-    """The values to store of a position: the network's outputs at `x`, then the parameters outside the network."""
+    """The values to store for a position: the network's outputs at `x`, then the parameters outside the network."""
 
     posterior: NetworkPosterior
     x: Shaped[Array | np.ndarray, "row ..."]
@@ -32,7 +32,7 @@ class Outputs(eqx.Module):
 
     @classmethod
     def at_inputs(cls, posterior: NetworkPosterior, x: Shaped[np.ndarray, "row ..."]) -> Outputs:
-        """Construct the outputs for the posterior of a whole network and inputs `x` in the form that the model uses."""
+        """Construct the outputs for a whole network's posterior, at inputs `x` in the same form as in its data."""
         theta = jax.ShapeDtypeStruct((posterior.layout.dim,), posterior.dtype)
         shape = jax.eval_shape(lambda t: posterior.predictive(t, jnp.asarray(x))[1], theta).shape
         blocks = [Block("f", shape, 0)]
@@ -44,7 +44,7 @@ class Outputs(eqx.Module):
     def values_at(
         self, theta: Float[Array, " dim"], mode: Float[Array, " dim"] | None = None
     ) -> Float[Array, " value"]:
-        """Return the stored values of one position. If a `mode` is given, the network is linearised there."""
+        """Return the values to store for one position. If a `mode` is given, the network is linearised at the mode."""
         theta_and_mode = theta if mode is None else jnp.concatenate([theta, mode])
         # `predictive` expects the natural scale. Only the own parameters of the likelihood and the prior have another
         # scale in `theta`. The outputs do not depend on these parameters, so `theta` can be passed here.
@@ -52,7 +52,7 @@ class Outputs(eqx.Module):
         return jnp.concatenate([jnp.ravel(outputs), theta[self.posterior.layout.network.dim :]]).astype(theta.dtype)
 
     def table(self) -> NetworkPosterior:
-        """Return a posterior whose network looks up the stored outputs. Its input is the index of a row of `x`."""
+        """Return a posterior whose network looks up the stored outputs. The network's input is a row index of `x`."""
         network = Table(jnp.zeros(self.layout.blocks[0].shape, self.posterior.dtype))
         sampled_part, fixed_part = eqx.partition(network, eqx.is_inexact_array)
         return dataclasses.replace(

@@ -37,7 +37,7 @@ def over_blocks(
 
 
 def total(data: PyTree, num_data: int, function: Callable[[PyTree], Float[Array, " batch"]]) -> Float[Array, ""]:
-    """Return the sum of a function of a batch over the first `num_data` rows. The rows of a block are added at once."""
+    """Return the sum of the row values of `function(batch)` over the first `num_data` rows, added block by block."""
     size = max(64, _BLOCK_ELEMENTS // _widest(data, function))
     if _shards(data) > 1 or num_data <= size:
         return jnp.sum(over_blocks(data, num_data, function))
@@ -108,8 +108,8 @@ def sum_over_blocks(
 
     The last block may overlap the previous block. In the last block, rows of the overlap have weight 0. Rows of padding
     also have weight 0. All other weights are 1. On a mesh, each device splits its own rows into blocks, and `size` is
-    the total number of rows of the devices' blocks. The function `add` combines the values of two blocks. Values of
-    zeros must not change the result.
+    the total number of rows of the devices' blocks. The function `add` combines the values of two blocks. A
+    value of zeros must not change the other value.
     """
     shards = _shards(data)
     if shards == 1:
@@ -140,7 +140,7 @@ def _widest(data: PyTree, function: Callable[[PyTree], Array]) -> int:
 
 
 def _shards(data: PyTree) -> int:
-    """Return the number of devices over which the mesh splits the rows; 1 if they cannot be split evenly."""
+    """Return the number of devices over which the mesh splits the rows; 1 if the rows cannot be split evenly."""
     shards = jax.sharding.get_abstract_mesh().shape.get(DATA_AXIS, 1)
     return shards if jax.tree.leaves(data)[0].shape[0] % shards == 0 else 1
 

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
 _SORT_BELOW = 64
-"""Largest total for which the indices are sorted by random bits. A Feistel network on so few bits is not random enough.
+"""Largest `total` for which the indices are sorted by random bits.
+
+A Feistel network on the few bits of such an index is not random enough.
 """
 _ROUNDS = 8
 
@@ -36,8 +38,9 @@ def distinct_indices(
     """Draw `size` different indices out of `0..total-1`, uniformly and in random order.
 
     The key determines a permutation of `0..total-1`. The result is the part of the permutation that begins at position
-    `start`. For a large `total`, a Feistel network with this key permutes `0..2^bits-1`. It is applied again to a value
-    until the value is below `total` (Black and Rogaway 2002). The cost depends on `size`, not on `total`.
+    `start`. For a large `total`, a Feistel network with this key permutes `0..2^bits-1`. The network is applied to a
+    value repeatedly, until the value is below `total` (Black and Rogaway 2002). The cost depends on `size`, not on
+    `total`.
 
     Raises:
         ValueError: if `size` exceeds `total`.

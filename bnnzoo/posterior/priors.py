@@ -24,7 +24,7 @@ from bnnzoo.posterior.likelihoods import Parameter, exp
 
 
 class AbstractPrior(eqx.Module):
-    """A prior of the parameters of a network. They are independent, unless a subclass overrides `log_prob`."""
+    """A prior of the parameters of a network, which are independent unless a subclass overrides `log_prob`."""
 
     @abc.abstractmethod
     def distribution(self, layout: Layout) -> dist.Distribution:
@@ -41,7 +41,7 @@ class AbstractPrior(eqx.Module):
         return self
 
     def of_likelihood(self, name: str, parameter: Parameter) -> Parameter:
-        """Return the likelihood's sampled parameter in the block `name`. A subclass may give it another prior."""
+        """Return `parameter`, the likelihood's parameter in the block `name`. A subclass may replace its prior."""
         del name
         return parameter
 
@@ -50,7 +50,7 @@ class AbstractPrior(eqx.Module):
         return jnp.sum(self.distribution(layout).log_prob(theta))
 
     def sample(self, layout: Layout, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """Draw all parameters once."""
+        """Return one draw of all parameters of the network from the prior."""
         return jnp.asarray(self.distribution(layout).expand((layout.dim,)).sample(key))
 
 

@@ -60,7 +60,7 @@ class Site(eqx.Module):
     """
 
     row: NumpyroPosterior
-    """Posterior given only one row. To predict another row, its inputs replace the inputs of this row."""
+    """Posterior given only one row. To predict another row, the inputs of that row replace the inputs of this row."""
     layout: Layout = eqx.field(static=True)
     """Layout of the latent sites on their natural scale, as the result file stores them."""
     name: str = eqx.field(static=True)
@@ -75,8 +75,9 @@ class Site(eqx.Module):
 
         Raises:
             UsageError: if the rows are not independent, if several sites are observed, if the observed values are not
-                exactly one of the arguments, if a target or one of several inputs has too many axes, if a numeric
-                target has no mean or variance, or if the model fails or changes its density for a single row.
+                exactly one of the arguments, if the targets or one of several inputs have more than two axes, if a row
+                has several labels, if a numeric target has no mean or variance, or if the model fails or changes its
+                density for a single row.
         """
         if not posterior.by_row:
             raise UsageError(
@@ -116,7 +117,7 @@ class Site(eqx.Module):
     def predictive(
         self, natural: Float[Array, " dim"], x: Shaped[Array, "batch ..."]
     ) -> tuple[SiteDistribution, Shaped[Array, "batch ..."]]:
-        """Return the distribution of the site, given a flattened draw on its natural scale, and `x` as the outputs."""
+        """Return the distribution of the site given a draw, and `x`, which takes the place of network outputs."""
         return SiteDistribution(self, self.layout.unflatten(natural)), x
 
     def x(self, posterior: NumpyroPosterior) -> Shaped[np.ndarray, "num_data ..."]:

@@ -50,7 +50,7 @@ def sampled_names(stochastic: str, network: PyTree, last: PyTree | None) -> froz
 
 
 def last_names(network: PyTree, last: PyTree | None) -> set[str]:
-    """Return the names, in the whole network, of the last layer's parameters."""
+    """Return the names that the last layer's parameters have in the whole network; for `last`, see `sampled_names`."""
     if last is not None:
         last_ids = {id(leaf) for leaf in named_leaves(last).values()}
         return {name for name, leaf in named_leaves(network).items() if id(leaf) in last_ids}

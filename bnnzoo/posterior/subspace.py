@@ -18,7 +18,7 @@ from bnnzoo.posterior.layout import Layout, network_layout
 from bnnzoo.posterior.priors import AbstractPrior
 
 _KINDS = {"identified": False, "linearised": True}
-"""Values of `--stochastic` that sample a subspace. The value is true if the network is linearised at the mode."""
+"""Values of `--stochastic` that sample a subspace, and whether each of them linearises the network at the mode."""
 COORDINATES = "z"
 """Name of the sampled block."""
 
@@ -72,11 +72,11 @@ class SubspaceNetwork(eqx.Module):
     mode: Float[Array, " parameter"]
     basis: Float[Array, "parameter direction"]
     centre: Float[Array, " dim"]
-    """Mode of the posterior in this subspace: zeros for z, followed by the own parameters of the likelihood."""
+    """Mode of the posterior in this subspace: zeros for z, followed by the sampled parameters of the likelihood."""
     others: Float[Array, "parameter other"] | None
     """Factor F of the other directions, which are not sampled: given z, they are N(0, F F') by Laplace's approximation.
 
-    None if they stay at the mode.
+    None if the parameters stay at the mode in these directions.
     """
     rest: PyTree
     """The leaves of the network that are not parameters, such as functions."""
@@ -94,7 +94,7 @@ class SubspaceNetwork(eqx.Module):
             network: the whole network.
             fixed: the arrays `mode`, `basis` and `centre`, and `others` if predictions include the other directions;
                 empty before they are known.
-            num_own: number of own parameters of the likelihood.
+            num_own: number of sampled parameters of the likelihood.
             is_linearised: whether outputs are linearised at the mode.
 
         Raises:
@@ -141,16 +141,16 @@ class SubspaceNetwork(eqx.Module):
     def change_by_others(self, x: Shaped[Array, "row ..."]) -> Float[Array, "row output"]:
         """Return J(x, mode) F eps, the change of the outputs by one draw of the other directions.
 
-        J is the Jacobian of the outputs. In the Laplace approximation the other directions are independent of z. The
-        key of eps ~ N(0, I) is a hash of z. So the same draw of z always has the same draw of the other directions, and
-        different draws have independent ones.
+        J is the Jacobian of the outputs, and F is `others`. In the Laplace approximation the other directions are
+        independent of z. The random key of eps ~ N(0, I) is a hash of z. So equal draws of z have equal eps, and
+        different draws of z have independent eps.
         """
         assert self.others is not None
         eps = jax.random.normal(_key_of(self.z), self.others.shape[1:], self.z.dtype)
         return jax.jvp(self._outputs_at(lambda n: jax.vmap(n)(x)), (self.mode,), (self.others @ eps,))[1]
 
     def _outputs(self, outputs: Callable[[Any], Array]) -> Array:
-        """Return `outputs(network)` at the current position, where `network` is the whole network."""
+        """Return `outputs(network)` of the whole network at mode + basis z, or its linearisation at the mode."""
         outputs_at, step = self._outputs_at(outputs), self.basis @ self.z
         if not self.is_linearised:
             return outputs_at(self.mode + step)

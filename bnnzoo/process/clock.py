@@ -1,4 +1,4 @@
-"""The start time of a command, for the timings of its run. The command sets it before it imports slow packages."""
+"""The start time of a command, for the timings of its run. A command sets the time before it imports slow packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 _MOST_SECONDS = 600.0
 """Maximal time in seconds between the start of the process and the first line of the command.
 
-An older process did other work before the command. The command then starts with its first line.
+An older process did other work before the command. The start time of the command is then that of its first line.
 """
 _run_start: list[float] = []
 

@@ -1,4 +1,4 @@
-"""An interrupt (Ctrl-C, or the stop button of a notebook) ends a run in Python with a checkpoint."""
+"""Interrupts of a run in Python (Ctrl-C, or the stop button of a notebook): the run ends with a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def stop_on_interrupt() -> Iterator[Callable[[], int] | None]:
     """Within the context, the first SIGINT only sets a flag, and a second SIGINT raises KeyboardInterrupt.
 
     Yields:
-        a function that returns the number of the received signal, or 0. None if something else handles SIGINT, or
-        outside the main thread, where Python cannot handle signals.
+        a function that returns the number of the received signal, or 0. None if the program
+        has its own handler of SIGINT, or outside the main thread, where Python cannot handle signals.
 
     Raises:
         KeyboardInterrupt: at a second SIGINT; also at the end of the context, if the flag is set and the block ended

@@ -1,8 +1,9 @@
-"""SIGINT and SIGTERM end a command with one line and exit code 130 or 143, never with a traceback.
+"""Handling of SIGINT and SIGTERM: a command ends with one line and exit code 130 or 143, never with a traceback.
 
 A separate thread receives the signals. Imports, compilers and compiled code occupy the main thread for seconds, and an
-exception that is raised in them can be caught or replaced. Python's normal shutdown has caused segmentation faults if
-threads of a device were running. Therefore the process ends at once, unless a command has registered a receiver.
+exception that is raised in this code can be caught or replaced. Python's normal shutdown has caused segmentation faults
+if threads of a GPU or another device were running. Therefore the process ends at once, unless a command has registered
+a receiver.
 """
 
 from __future__ import annotations

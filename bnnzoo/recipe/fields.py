@@ -31,7 +31,7 @@ _COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], bool], str]] = {
     Lt: ("<", operator.lt, "lt"),
     Le: ("<=", operator.le, "le"),
 }
-"""For each kind of bound: its sign in messages, its comparison, and the name of the attribute that holds its limit."""
+"""Sign in messages, comparison function, and name of the attribute with the limit, for each kind of bound."""
 _TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -200,7 +200,7 @@ def fields_of(cls: type) -> list[Field]:
 def accepts_of(annotation: Any) -> Accepts:
     """Return the values that an annotation allows.
 
-    Other types in a union, such as arrays, are ignored, because the text of an option cannot express their values.
+    Types such as arrays are ignored if they are in a union, because the text of an option cannot express their values.
     """
     scalars: list[type] = []
     choices: list[Any] = []

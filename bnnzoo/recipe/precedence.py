@@ -226,7 +226,8 @@ def _last_name(kind: str, layers: list[Layer]) -> str:
 def _without_overridden_fields(layer: Layer, named: Mapping[str, str]) -> Layer:
     """Return a shipped recipe without its fields of the likelihood or the prior if the user names this part.
 
-    The fields are kept if the recipe itself names the part.
+    `named` contains the name that the user gave for each part, or "". The fields are kept if the recipe itself names
+    the part.
     """
     overridden = [
         kind_named

@@ -178,7 +178,7 @@ class Recipe:
 
     @property
     def windowed_warmup(self) -> int:
-        """The number of warm-up steps from which the lengths of the windows follow."""
+        """The number of warm-up steps that determines the lengths of the adaptation windows of warm-up."""
         return max(self.warmup, self.planned_warmup or 0)
 
     @property
@@ -188,7 +188,7 @@ class Recipe:
 
 
 INITS = ("map", "prior", "given")
-"""Values of `init` besides files."""
+"""The values of `init` that are not paths of files."""
 RUN_FIELDS: dict[str, Field] = {f.name: f for f in fields_of(Recipe) if f.name not in {*PARTS, "where"}}
 """The fields of a recipe that are not parts. Each is a key of a recipe file and an option of the command line."""
 

@@ -36,7 +36,7 @@ _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
 
 
 class _IntegerWithText(int):
-    """An integer with its text in the file. If the integer is the name of a column, the text is needed (007)."""
+    """An integer with its text in the file. The text is needed if it is the name of a column, such as 007."""
 
     text: str
 

@@ -82,7 +82,7 @@ TOGETHER: dict[str, Callable[..., Picture]] = {"band": bands, "ood": ood, "loss"
 
 
 def first_name(runs: Runs) -> str:
-    """Return the name of the first picture of the report that is available for these runs.
+    """Return the name of the first picture that is available for these runs, in the order of the report.
 
     Raises:
         UsageError: if no picture is available.

@@ -36,7 +36,7 @@ _MOST_SLICES = 6
 _MOST_TARGETS = 6
 _MOST_ROWS = 5000
 _MOST_FEATURES = 1000
-"""Largest number of features. The picture needs 41 predictions per feature, so more features would take minutes."""
+"""Largest number of features in the picture `slices`; with 41 predictions per feature, more would take minutes."""
 _FEATURES_PER_CALL = 50
 """Number of features whose predictions are computed in one call. This limits the memory."""
 
@@ -270,7 +270,7 @@ def _test_rows(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
 
 @once
 def _pits_of_targets(predictor: Predictor) -> dict[str, np.ndarray]:
-    """Return the probability integral transforms of the test rows, for the six targets with the largest gaps."""
+    """Return the probability integral transforms of the test rows, for the six least calibrated targets."""
     pits, names = evaluate.sampled_scores(predictor, *_test_rows(predictor)).pit, predictor.signature.target_names
     gaps = np.array([of_intervals(column[:, None]).gap for column in pits.T])
     return {names[i]: pits[:, i] for i in sorted(np.argsort(-gaps)[:_MOST_TARGETS])}

@@ -33,25 +33,28 @@ class AbstractSampler(eqx.Module, Generic[S]):
     """
 
     exactness: ClassVar[Exactness]
-    """Relation of the draws to the posterior. The registered entry of the sampler must state the same value."""
+    """Accuracy of the draws. `exact`: the stationary distribution is the posterior. `noise-corrected`: a correction for
+    mini-batch noise makes it the posterior, if this noise is small. `biased`: it differs from the posterior.
+    `approximate`: the draws come from another distribution, such as a fitted Gaussian. The registered entry of the
+    sampler must state the same value."""
     density_only: ClassVar[bool] = False
     """Whether the sampler uses the posterior only through its prior and the sum of all rows' log-likelihoods."""
     statistics: ClassVar[tuple[Statistic, ...]] = ()
     """Statistics that the steps report, in the order of their plots."""
     guarded: ClassVar[bool] = False
-    """Whether `findings` detects every known way in which a run can fail silently. If it does not, and a run has no
-    findings, the attribute `regime_ok` of its result file is `not-applicable`."""
+    """Whether `findings` detects every known way in which a run can fail silently. If the value is False and a run has
+    no findings, the attribute `regime_ok` of the result file is `not-applicable`."""
     inspect: ClassVar[Callable[..., Stats] | None] = None
-    """Method `inspect(posterior, state, *, key)`, or None. At the last position of a chain it computes diagnostics that
-    the statistics of the steps do not contain. The result file stores the diagnostics, and `findings` receives them
-    together with the means of the statistics."""
+    """Method `inspect(posterior, state, *, key)`, or None. This method receives the last state of a chain and computes
+    diagnostics that the statistics of the steps do not contain. The result file stores the diagnostics, and `findings`
+    receives them together with the means of the statistics."""
     budget_field: ClassVar[str] = ""
     """Name of the field whose value `fit_budget` chooses in a run with a time budget, unless the user sets this field.
-    The name is "" if there is no such field."""
+    It is "" if `fit_budget` chooses no field."""
     can_end_warmup: ClassVar[bool] = False
-    """Whether warm-up may end at the end of any window, in a run with a time budget whose warm-up takes longer than
-    planned. A sampler may state this if each window adapts anew. A method whose schedule follows the number of steps,
-    such as a decreasing learning rate, would end in the middle."""
+    """Whether warm-up may end early, after any window, if it takes longer than planned in a run with a time budget. Set
+    this to True if each window adapts the sampler anew. Set it to False if a schedule is fixed for all steps of
+    warm-up, such as a decreasing learning rate."""
     chain_state: ClassVar[tuple[str, ...]] = ()
     """State fields, beside the position, that a step after warm-up may change: momenta, counters, cached densities.
     Paths such as `inner.momentum` are allowed. If any other field changes, `check sampler` reports that the sampler
@@ -71,9 +74,10 @@ class AbstractSampler(eqx.Module, Generic[S]):
         """
 
     def prepare(self, posterior: AbstractPosterior) -> AbstractPosterior:
-        """Return the posterior with the values that all chains share. They are computed once, before `init`.
+        """Return the posterior with additional precomputed values that all chains share, such as a common anchor.
 
-        By default the posterior is returned unchanged. `init` must also work for a posterior that was not prepared.
+        The method is called once, before `init`. By default the posterior is returned unchanged. `init` must also work
+        for a posterior that was not prepared.
         """
         return posterior
 
@@ -88,7 +92,8 @@ class AbstractSampler(eqx.Module, Generic[S]):
     def settle(self, posterior: AbstractPosterior, state: S, *, final: bool, key: PRNGKeyArray) -> S:
         """Update the state of a chain at the end of a warm-up window, for example an estimate of the curvature.
 
-        `final` is true at the end of the last window. A Metropolis sampler then leaves its state unchanged.
+        `final` is true at the end of the last window. A Metropolis sampler should then leave the state unchanged,
+        because its step size cannot adapt to the change any more.
         """
         del posterior, final, key
         return state
@@ -148,7 +153,7 @@ class AbstractSampler(eqx.Module, Generic[S]):
         return 1
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Return the number of evaluations in a step. Each likelihood or gradient of a single datum counts as one.
+        """Return the mean number of evaluations per step. Each likelihood or gradient of one datum is one evaluation.
 
         Args:
             posterior: the target distribution.
@@ -161,7 +166,7 @@ class AbstractSampler(eqx.Module, Generic[S]):
     def trajectory_gradient(
         self, posterior: AbstractPosterior, position: Float[Array, " dim"]
     ) -> Float[Array, " dim"] | None:
-        """Return the gradient that a step follows if it costs more than the gradient of the log density, else None.
+        """Return the gradient that a step computes if this gradient costs more than that of the log density; else None.
 
         A run with a time budget measures the time of this method. The returned values are not used.
 
@@ -200,7 +205,7 @@ class AbstractSampler(eqx.Module, Generic[S]):
 
     @property
     def mode_field(self) -> str:
-        """Name of the state field with the point where predictions linearise the network; "" if they do not."""
+        """Name of the state field with the point at which predictions linearise the network; else ""."""
         return ""
 
     def remark(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:

@@ -1,4 +1,4 @@
-"""Tools for the step of a sampler: Metropolis decision, choice of a state, Gaussian noise, new fields, log density."""
+"""Functions for the steps of samplers: Metropolis decision, log density and gradient, Gaussian noise, new states."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ InspectionProgram = Callable[..., Mapping[str, Any]]
 
 
 def compile_inspection(sampler: AbstractSampler, posterior: AbstractPosterior, states: PyTree) -> InspectionProgram:
-    """Compile the program of `inspect_chains` for states of these shapes.
+    """Compile the program of `inspect_chains` for arrays with the shapes of those in `states`.
 
-    The compilation takes seconds. It can run in the background.
+    The compilation takes seconds, so callers may run it in a background thread.
     """
     if sampler.inspect is None:
         return _inspect_all
@@ -54,7 +54,7 @@ def inspect_chains(
     key: PRNGKeyArray,
     program: InspectionProgram | None = None,
 ) -> dict[str, list[float]]:
-    """Call the sampler's `inspect` for the last state of each chain. Return its statistics, one value per chain.
+    """Return the statistics of the sampler's `inspect`, called for the last state of each chain: one value per chain.
 
     The chains are inspected one after the other, because one call may need the memory for all data.
 
@@ -63,7 +63,7 @@ def inspect_chains(
         posterior: the posterior of the run.
         states: the last states of all chains.
         key: random key of the inspection.
-        program: the program from `compile_inspection`, if there is one.
+        program: the program from `compile_inspection`; None to compile it in this call.
     """
     if sampler.inspect is None:
         return {}
@@ -93,8 +93,8 @@ def gate_findings(
         sampler: the tuned sampler.
         posterior: the posterior of the run.
         means: the mean of each statistic by name, one value for each chain.
-        inspection: the result of `inspect_chains`. The values are noisy. Therefore the value that is tested for a chain
-            is the larger of two numbers: the mean over all chains, and half of the chain's own value.
+        inspection: the result of `inspect_chains`. Its values are noisy. Therefore the value that is tested for a chain
+            is the larger of two numbers: the mean over all chains, and half of this chain's value.
         num_steps: steps per chain. If there are fewer than `_FEW_STEPS`, the means of single chains are too noisy, and
             the mean over all chains is tested instead.
     """
@@ -128,7 +128,7 @@ def combine_findings(runs: Iterable[tuple[int, Iterable[Finding]]]) -> tuple[Fin
 
 
 def regime_ok(sampler: AbstractSampler, findings: Iterable[Finding]) -> int | Literal["not-applicable"]:
-    """Return the file's attribute `regime_ok`.
+    """Return the attribute `regime_ok` of the run's file.
 
     It is 0 if there are findings. Otherwise it is 1 if the sampler tests its own validity (`guarded`), and
     "not-applicable" if it does not.

@@ -17,15 +17,15 @@ from bnnzoo.store import Attributes
 
 
 class ChainMixture(NamedTuple):
-    """Weights of the chains, and sentences for the verdict."""
+    """Weights of the chains, and the sentences about them in the run's verdict."""
 
     weights: Stacking | None
     """Weights by stacking; None if all chains have the same weight."""
     calibration: str
-    """Calibration of the predictions at the test rows; empty unless the chains have settled in different modes."""
+    """Sentence on the calibration at the test rows; empty unless the chains have settled in different modes."""
 
     def attributes(self) -> Attributes:
-        """Return the root attributes of the file; empty if all chains have the same weight."""
+        """Return the weights as root attributes of the run's file; empty if all chains have the same weight."""
         if self.weights is None:
             return {}
         return {
@@ -54,7 +54,7 @@ def of_run(predictor: Predictor, diagnosis: Mapping[str, Any], run_findings: Seq
     """Return the mixture of a run's chains, with the weights that the recipe's `chain_weights` requests.
 
     With `auto`, weights by stacking are used only if the chains have settled in different modes, and the weighted
-    predictions are clearly better. The calibration is that of the weighted predictions.
+    predictions are clearly better than those with equal weights. `calibration` describes the weighted predictions.
     """
     record, has_modes = predictor.record, outcome.has_settled(diagnosis, run_findings)
     choice = recipe_from(str(record.attributes["recipe"])).chain_weights if record.names_a_model else "auto"
@@ -67,7 +67,7 @@ def of_run(predictor: Predictor, diagnosis: Mapping[str, Any], run_findings: Seq
 
 
 def _describe_calibration(predictor: Predictor, weights: Stacking | None) -> str:
-    """Return a sentence on the calibration of the weighted predictions at the test rows, if the run has any."""
+    """Return a sentence on the calibration of the weighted predictions at the test rows; "" without test rows."""
     if not predictor.predicts or predictor.is_density or not predictor.record.has_test_rows:
         return ""
     weighted = thinning.for_report(predictor).thinned(1)

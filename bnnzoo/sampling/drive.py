@@ -141,7 +141,7 @@ class _Driver:
         return 0 if self.chunk is None else max(0, self.chunk.next_step - recipe.warmup) // recipe.thin
 
     def run(self, thetas: Any, tell: Observer, stop: Stop | None) -> None:
-        """Run the chains until the run ends, and set `ended` to the reason."""
+        """Run the chains until the run ends, and set `ended` to the reason for its end."""
         # A run that was interrupted at a test point has not been tested there yet.
         if self.resume is not None and (reason := self._reason_to_end()):
             self.ended = reason
@@ -170,7 +170,7 @@ class _Driver:
         self._record_lengths()
 
     def _uncounted(self) -> float:
-        """Return the seconds that no phase has counted yet."""
+        """Return the seconds of the run that do not yet belong to a phase in `seconds`."""
         return time.perf_counter() - self.adjusted_start - self.seconds.total
 
     def _store_chunks(self, stream: Iterable[Chunk], submit: Submit, tell: Observer, stop: Stop | None) -> None:
@@ -215,7 +215,7 @@ class _Driver:
                 break
 
     def _plan_thinning(self, chunk: Chunk) -> None:
-        """In the second half of warm-up, measure the time of a step; at the end of warm-up, set the thinning.
+        """Measure the time of a step in the second half of warm-up, and set the thinning at the end of warm-up.
 
         The new recipe is written before the checkpoint at the end of warm-up, so a resumed run has the same thinning.
         """
@@ -239,7 +239,7 @@ class _Driver:
         self._adopt(problem)
 
     def _plan_warmup(self, step: int, tell: Observer) -> int:
-        """Return the number of steps of warm-up. At the end of a window, warm-up is shortened if it takes too long.
+        """Return the number of warm-up steps at the end of a window: fewer than planned if warm-up takes too long.
 
         The new recipe is written before the next checkpoint, so a resumed run has the same warm-up.
         """
@@ -261,7 +261,7 @@ class _Driver:
         return problem.recipe.warmup
 
     def _adopt(self, problem: Problem) -> None:
-        """Continue with `problem`, which has other numbers of steps, and write its recipe to the run."""
+        """Use `problem`, whose warm-up or thinning may have changed, as the job's problem, and write its recipe."""
         if problem is not self.job.problem:
             self.job = dataclasses.replace(self.job, problem=problem)
             self.writer.update({"recipe": to_yaml(problem.resolved_recipe())} if problem.description else {})
@@ -288,7 +288,7 @@ class _Driver:
         )
 
     def stop_early(self) -> int:
-        """Save a checkpoint, write a file with the draws so far, and return the number of draws per chain."""
+        """Save a checkpoint, write a file with the draws so far, and return their number per chain."""
         if self.chunk is not None:
             self._checkpoint(self.chunk)
         self.writer.update({"draws_done": self.num_draws, **self._seconds()})
@@ -317,7 +317,7 @@ class _Driver:
             warnings.warn(f"regime: {sentence(findings[0], spelling())}", BnnzooWarning, stacklevel=4)
 
     def _written(self) -> store.Attributes:
-        """Return the seconds of all phases; writing is counted up to now."""
+        """Count the time since the last phase as writing, and return the seconds of all phases as root attributes."""
         self.seconds.writing += self._uncounted()
         return self._seconds()
 
@@ -340,7 +340,7 @@ class _Driver:
             chain_findings.add_totals(self.totals, chunk.stats)
 
     def _write_modes(self, chunk: Chunk) -> None:
-        """Write the mode of each chain at which predictions are linearised, if the sampler uses such modes."""
+        """Write each chain's parameters at which predictions are linearised, if the sampler has a `mode_field`."""
         if not chunk.sampler.mode_field or self.job.problem.outputs is not None:
             return
         points = np.asarray(getattr(chunk.carry.states, chunk.sampler.mode_field))

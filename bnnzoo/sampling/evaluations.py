@@ -23,11 +23,11 @@ def count_evaluations(
     """Return how often the likelihood of one datum, or its gradient, is evaluated in the whole run.
 
     Args:
-        posterior: the posterior.
+        posterior: the posterior of the run.
         sampler: the tuned sampler.
         recipe: the recipe, with the numbers of steps and chains.
         totals: the sums of each statistic over the draws, per chain.
-        start_evaluations: evaluations for the initial positions.
+        start_evaluations: number of likelihood evaluations for the initial positions.
 
     Warns:
         BnnzooWarning: if the number is impossible, because the sampler of a plugin is wrong. The result is then 0.

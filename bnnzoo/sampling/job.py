@@ -29,7 +29,7 @@ class Job:
 
     problem: Problem
     sampler: AbstractSampler
-    """The problem's sampler with the fields that it chose itself; the tuned sampler if the run is resumed."""
+    """The problem's sampler with the chosen values of its `auto` fields; the tuned sampler if the run is resumed."""
     placement: Placement
     keys: Keys
 
@@ -68,8 +68,8 @@ class Job:
             resume: see `loop.chunks`.
             seconds: see `loop.chunks`.
             stop_signal: function that returns the number of a signal that stops all processes, or 0.
-            plan_warmup: see `loop.chunks`. Without a budget, this and `plan_thinning` are ignored: the lengths are
-                fixed.
+            plan_warmup: see `loop.chunks`. Without a budget, `plan_warmup` and `plan_thinning` are ignored, because
+                the lengths are fixed.
             plan_thinning: see `loop.chunks`.
         """
         recipe = self.recipe
@@ -104,7 +104,7 @@ class Job:
 
 
 def ends_at_test_points(recipe: Recipe) -> bool:
-    """Whether the run may end at one of the numbers of draws of `ladder`."""
+    """Whether the run may end at one of the numbers of draws that `ladder` returns."""
     return recipe.until in ("converged", "predictions")
 
 

@@ -29,11 +29,11 @@ class Keys(NamedTuple):
     restart: PRNGKeyArray
     """New positions of stragglers."""
     noise: PRNGKeyArray
-    """Networks that are compared to select a likelihood or a model. A run uses this key of its `split_seed`."""
+    """Networks compared to select a likelihood or a model; derived from the recipe's `split_seed`, not from `seed`."""
 
     @classmethod
     def from_seed(cls, seed: int) -> Keys:
-        """Derive the keys of a seed. They use Threefry, so that the draws do not depend on JAX's default generator."""
+        """Derive the keys of a seed, with Threefry, so that the draws do not depend on JAX's default generator."""
         root = jax.random.key(seed, impl="threefry2x32")
         # A key that is added later gets the next free number, so the numbers are not in the order of the fields. Other
         # numbers would change the draws of a seed.

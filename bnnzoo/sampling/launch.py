@@ -182,11 +182,11 @@ def relaunch(
     Args:
         run: the unfinished run.
         saved: the checkpoint.
-        extends: whether draws are added to a finished run. If this function refuses such a run, it removes the part
-            files, and the finished run remains as it was. After the first step the part files are kept.
+        extends: whether draws are added to a finished run. If such a run is refused before its first step, the part
+            files are removed, and the finished run remains as it was. Later the part files are kept.
         allow_inexact: whether to resume even if the environment has changed, so that the draws would not be the same.
         model: the user's own model, if it is not registered.
-        break_lock: whether to take the lock of the run from a process that no longer responds.
+        break_lock: whether to take the lock of the run from another process that no longer responds.
         start_time: as for `launch`.
         tell: as for `launch`.
         stop: as for `launch`.
@@ -270,7 +270,8 @@ def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step:
     """Check that all processes have the same recipe, data and checkpoint, and see the folder of the run.
 
     Raises:
-        UsageError: if they differ, or if a process cannot see the folder. Every process raises the error.
+        UsageError: if the recipes, data or checkpoints differ, or if a process cannot see the folder. Every process
+            raises the error.
     """
     if processes.count == 1:
         return
@@ -303,7 +304,7 @@ def _rows(
 
 
 def disk_bytes(problem: Problem) -> int:
-    """Estimate the size, in bytes, of all draws and kept warm-up steps; each is assumed to have 16 statistics."""
+    """Estimate the size, in bytes, of all draws and kept warm-up steps, assuming 16 statistics per draw or step."""
     recipe, posterior = problem.recipe, problem.posterior
     rows = recipe.draws + (recipe.warmup if recipe.keep_warmup else 0)
     return recipe.chains * rows * (problem.num_kept + 16) * np.dtype(posterior.dtype).itemsize

@@ -21,7 +21,7 @@ from bnnzoo.store.schema import SECONDS
 
 
 def attributes(problem: Problem, placement: Placement) -> Attributes:
-    """Return the root attributes of the file of a run that starts now."""
+    """Return the root attributes at the start of a run."""
     recipe = problem.recipe
     return {
         "bnnzoo_version": jax_settings.versions()["bnnzoo"],

@@ -21,7 +21,7 @@ _METRICS = ("converged", "rhat", "ess_bulk", "regime_ok", "restarted", "target_e
 
 
 def run_start(job: Job, out: str, attributes: Mapping[str, Any], steps: int) -> RunStart:
-    """Return the report at the start of a job; `steps` is the step of the checkpoint, or 0."""
+    """Return the report at the start of a job; `steps` is the step of the checkpoint of a resumed run, else 0."""
     recipe = job.recipe
     lengths = {name: getattr(recipe, name) for name in ("chains", "warmup", "draws", "thin")}
     resolved_recipe = {} if job.problem.description is None else job.problem.resolved_recipe()

@@ -13,7 +13,7 @@ class Seconds:
     """Wall-clock seconds of a run by phase. Their sum is the time of the whole command."""
 
     start: float = 0.0
-    """Work before the loop that is not in `warmup`: imports, loading the data, compilation, and trials for a budget."""
+    """Work before the loop that is not in `warmup`: imports, loading the data, compilation, and timing for a budget."""
     compile: float = 0.0
     """Compilation of the chains' programs, and computation of the sampler's first states."""
     warmup: float = 0.0

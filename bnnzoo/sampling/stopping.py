@@ -19,7 +19,7 @@ _FEWEST_FOR_PREDICTIONS = 200
 def reason_to_end(job: Job, out: Path, num_draws: int, seconds: Seconds) -> str:
     """Return the reason why the run ends now; an empty string if it continues.
 
-    The reasons are "converged", "predictions" (more draws would hardly change them) and "budget".
+    The reasons are "converged", "predictions" (more draws would hardly change the predictions) and "budget".
 
     Args:
         job: the running job.

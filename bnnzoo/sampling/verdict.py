@@ -34,7 +34,7 @@ _ESS_TO_END = 400.0
 
 
 def stride(num_bytes: int, draws: int) -> int:
-    """Return the number k for which every k-th draw of a chain is tested; 0 if these are fewer than `_FEWEST_TESTED`.
+    """Return the number k if every k-th draw of a chain is tested; 0 if fewer than `_FEWEST_TESTED` would be tested.
 
     Args:
         num_bytes: size, in bytes, of the draws of all chains.
@@ -47,14 +47,14 @@ def stride(num_bytes: int, draws: int) -> int:
 def reason_to_end(
     out: Path, every_kth: int, model: AbstractModel | AbstractPosterior | None, *, by_predictions: bool
 ) -> str:
-    """Return "converged" or "predictions" if the run may end at this test point; an empty string if it may not.
+    """Return "converged" or "predictions" if the run may end now; an empty string if it may not.
 
-    The chains have converged if all limits of convergence are met, and the bulk ESS is at least 400. The draws must be
-    a Markov chain. Only every k-th draw is tested, with k = `every_kth`.
+    The chains have converged if all limits of convergence are met, and the bulk ESS is at least 400. If the
+    draws are not a Markov chain, the run does not end. Only every k-th draw is tested, with k = `every_kth`.
 
     Args:
         out: the file of the run.
-        every_kth: k.
+        every_kth: stride k of the tested draws.
         model: the user's own model or posterior, see `Job.own_model`.
         by_predictions: whether the run may also end because more draws would hardly change its predictions.
     """
@@ -110,9 +110,9 @@ def convergence_attributes(
     """Return the same root attributes as `verdict`, from a diagnosis that has already been made.
 
     Args:
-        diagnosis: the numbers of the diagnosis.
+        diagnosis: the numbers of the diagnosis by name, such as `rhat`.
         run_findings: the findings of the run.
-        mixture: the chains as a mixture, which determines the weights of the chains.
+        mixture: the weights of the chains, and the sentences about them.
     """
     exactness = str(diagnosis["exactness"])
     converged: int | str = int(not any(finding.topic == "convergence" for finding in run_findings))

@@ -28,7 +28,7 @@ def describe(
     program: chain_findings.InspectionProgram | None,
     tell: Observer,
 ) -> tuple[Finding, ...]:
-    """Inspect the chains after the last draw, write the attributes, and return the findings.
+    """Inspect the chains after the last draw, write the attributes about the whole run, and return the findings.
 
     Args:
         job: the running job.
@@ -78,7 +78,7 @@ def _sampler_findings(
     totals: chain_findings.Totals,
     inspection: dict[str, list[float]],
 ) -> tuple[Finding, ...]:
-    """Return the sampler's findings, from means over all steps and from its inspection."""
+    """Return the sampler's findings, from the means of the statistics over all draws and from the inspection."""
     recipe = job.recipe
     chain_means = {name: [value / recipe.draws for value in sums] for name, sums in totals.items()}
     findings = chain_findings.gate_findings(

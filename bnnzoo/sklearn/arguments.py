@@ -41,8 +41,8 @@ def integer_seed(random_state: Any) -> int:
 def is_table(X: Any) -> bool:
     """Whether X is a data frame that bnnzoo must encode itself.
 
-    This is so if X has columns that are not numeric, missing cells, or numbers that float32 represents too coarsely
-    (see `is_coarse`).
+    The result is true for a data frame with columns that are not numeric, with missing cells, or with numbers that
+    float32 represents too coarsely (see `is_coarse`).
     """
     if not is_frame(X):
         return False

@@ -1,4 +1,4 @@
-"""The common base class of both estimators: options, sampling and pickling."""
+"""The common base class of `BayesianRegressor` and `BayesianClassifier`: options, sampling and pickling."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ If neither a model nor a sampler is given, the data determine both.
 
 
 class AbstractBayesian(BaseEstimator):
-    """Common base class of both estimators: options, sampling and pickling."""
+    """Common base class of `BayesianRegressor` and `BayesianClassifier`: options, sampling and pickling."""
 
     _is_table: bool
     """Whether the estimator was fitted to a data frame whose columns bnnzoo encodes."""
@@ -99,7 +99,7 @@ class AbstractBayesian(BaseEstimator):
         self.progress = progress
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the options by name. With `deep`, add the given fields of the parts, such as `model__hidden`."""
+        """Return the options by name. With `deep`, add the fields that are set in parts, such as `model__hidden`."""
         parameters: dict[str, Any] = super().get_params(deep=False)
         if deep:
             for part in PARTS:
@@ -140,7 +140,7 @@ class AbstractBayesian(BaseEstimator):
         self.run_ = delete_folder_with(run, folder)
 
     def _with_targets(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Return the rows with a known target if `missing` is "drop"; otherwise return all rows."""
+        """Return the rows of X and y whose targets are known if `missing` is "drop"; otherwise return all rows."""
         if y is None or self.missing != "drop" or not len(y):
             return X, y
         check_consistent_length(X, y)
@@ -169,7 +169,7 @@ class AbstractBayesian(BaseEstimator):
         return tags
 
     def _finite_setting(self) -> Any:
-        """Return the argument `ensure_all_finite` of scikit-learn: whether cells may be missing."""
+        """Return the argument `ensure_all_finite` of scikit-learn. It allows NaN unless `missing` is "error"."""
         return True if self.missing == "error" else "allow-nan"
 
     def _to_table(self, X: Any) -> Any:

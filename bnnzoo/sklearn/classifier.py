@@ -91,8 +91,8 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
             interval: "conformal" or "bayesian". A conformal set contains the label with probability at least `level`
                 if the rows are exchangeable. A Bayesian set is the smallest set with a predictive probability of at
                 least `level`. See docs/evaluation.md.
-            calibration: X and y of rows that were not used to fit. Conformal sets need these rows if the draws are not
-                exact.
+            calibration: X and y of rows that were not used to fit. Conformal sets need these rows if the sampler is
+                not exact.
 
         Raises:
             UsageError: if there are too few calibration rows for conformal sets.

@@ -121,8 +121,8 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
             level: probability that an interval contains the target.
             interval: "conformal" or "bayesian". Conformal intervals have this probability if the rows are exchangeable,
                 and Bayesian intervals if the model is correct. See docs/evaluation.md.
-            calibration: X and y of rows that were not used to fit. Conformal intervals need these rows if the draws are
-                not exact.
+            calibration: X and y of rows that were not used to fit. Conformal intervals need these rows if the sampler
+                is not exact.
 
         Raises:
             UsageError: if there are too few calibration rows for conformal intervals.

@@ -1,4 +1,4 @@
-"""Root attributes of a run: their names, types and limits. All are checked before any value is used."""
+"""Root attributes of a run: their names, types and limits. All attributes are checked before any value is used."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _Power = Annotated[FiniteFloat, Field(ge=0)]
 _MOST_TEXT = 2**22
 """Largest total length of the root attributes in characters.
 
-The signature is not counted, because its length depends on the data.
+The attribute `signature` is not counted, because its length depends on the data.
 """
 _MOST_NAMES = 10_000
 

@@ -99,7 +99,7 @@ def as_group(folder: Path) -> dict[str, dict[str, np.ndarray]]:
 
 
 def kept_checkpoints(folder: Path) -> dict[int, Path]:
-    """Return the paths of the earlier checkpoints that were kept, by number of part files."""
+    """Return the paths of the copies that `save` has kept, by the number of part files at their time."""
     names = sorted(entry.name for entry in os.scandir(folder) if _KEPT_NAME.match(entry.name))
     return {int(name[len("checkpoint-") : -len(".npz")]): folder / name for name in names}
 
@@ -110,7 +110,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def readable_checkpoints(folder: Path, *, run: str, max_parts: int | None = None) -> Iterator[Checkpoint]:
-    """Yield every readable checkpoint of the run with at most `max_parts` part files, newest first."""
+    """Yield every readable checkpoint of the run that needs at most `max_parts` part files, newest first."""
     paths = [folder / NEWEST, *(path for _, path in sorted(kept_checkpoints(folder).items(), reverse=True))]
     for path in paths:
         with suppress(UsageError):
@@ -120,7 +120,7 @@ def readable_checkpoints(folder: Path, *, run: str, max_parts: int | None = None
 
 
 def remove_checkpoints(folder: Path, *, beyond: int) -> None:
-    """Remove the kept checkpoints with more than `beyond` part files."""
+    """Remove the kept checkpoints that need more than `beyond` part files."""
     for number, path in kept_checkpoints(folder).items():
         if number > beyond:
             path.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ _PIPES = ("/dev/fd/", "/proc/", "/dev/stdin")
 class Command(BaseModel):
     """A call of `bnnzoo sample` or of `bnnzoo.sample`.
 
-    Only the arguments are stored. Even if the file was manipulated, a message can therefore show only a call of bnnzoo.
+    Only the arguments are stored. Even if the stored file is manipulated, messages can show only a call of bnnzoo.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -34,7 +34,7 @@ class Command(BaseModel):
     words: list[str] = []
     """Arguments of `bnnzoo sample`."""
     keywords: dict[str, JsonValue] = {}
-    """Arguments of `bnnzoo.sample`; null stands for a value without a short literal, such as an array."""
+    """Arguments of `bnnzoo.sample`; None for a value without a short literal, such as an array."""
 
     @classmethod
     def from_words(cls, words: Sequence[str]) -> Command | None:
@@ -53,7 +53,7 @@ class Command(BaseModel):
         )
 
     def text(self, *, force: bool) -> str:
-        """Return the command as a user types it.
+        """Return the text of the command that a user types to repeat it.
 
         Args:
             force: add the option --force or force=True, which replaces an unfinished run.

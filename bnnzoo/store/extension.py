@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _PART_BYTES = 2**24
 """Approximate size of a part file in bytes. It limits the memory use, which does not grow with the run."""
 _END_ATTRIBUTES = frozenset({"ended", "stops"})
-"""Root attributes that describe the end of a run. They are set again when the extended run ends, if they apply."""
+"""Root attributes about the end of a run. They are removed when a run is extended."""
 
 
 def check_extensible(out: Path) -> None:

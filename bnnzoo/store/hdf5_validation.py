@@ -203,7 +203,7 @@ class _Validator:
                 self._check_text(attribute, kind, label)
 
     def _check_length(self, number: int, kind: Any, label: str) -> None:
-        """Check the number of texts or references. A small file can contain many that point to the same place."""
+        """Check the number of texts or references in an attribute. Many of them can point to the same few bytes."""
         if kind.get_class() != h5t.STRING:
             if number > _MOST_RANK:
                 raise _Refused(f"{_printable(label)} has too many dimensions ({number})")
@@ -211,7 +211,7 @@ class _Validator:
             raise _Refused(f"{_printable(label)} has too many strings ({number})")
 
     def _check_text(self, attribute: Any, kind: Any, label: str) -> None:
-        """Read the texts of an attribute, and check that they are UTF-8 and not too long in total."""
+        """Check that the texts of an attribute are UTF-8, and that all texts so far are not too long in total."""
         value = np.empty(attribute.shape, object if kind.is_variable_str() else kind.dtype)
         attribute.read(value, mtype=h5t.py_create(kind.dtype))
         for item in value.reshape(-1):

@@ -1,6 +1,6 @@
 """Removal of part files next to a complete file.
 
-Part files remain there if a process is killed between writing the complete file and removing the part files.
+Part files remain next to the file if a process is killed between writing the complete file and removing the part files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _READ_BYTES = 2**24
 def remove_leftovers(out: Path) -> bool:
     """Remove the part files of a run that has a complete file, after a check of every array in this file.
 
-    Part files of a new run, which will replace the complete file, stay.
+    Part files of another run, which will replace the complete file, are not removed.
 
     Returns:
         whether part files were removed.
@@ -67,8 +67,8 @@ def remove_leftovers(out: Path) -> bool:
 def _was_built_from(out: Path, folder: Path) -> bool:
     """Whether the file was built from the part files in this folder.
 
-    The number of draws and the root attributes are compared. Some attributes, such as run times, differ even if the
-    recipes are equal.
+    The number of draws and the root attributes are compared. Some attributes, such as run times, differ between runs
+    even if the recipes are equal.
     """
     try:
         run = run_parts.load(folder)

@@ -3,7 +3,7 @@
 The lock is an flock on the file `lock`. The operating system releases it when the process ends, so no process ids are
 needed. Some hosts do not see each other's locks. For them, the file `owner.json` names the writer, and its modification
 time shows when the writer was last active. The file also contains a token. Before every write, the writer checks that
-the token is still its own. If a user breaks the lock, a new token replaces the token of the old owner.
+the file still contains the writer's token. If a user breaks the lock, the new writer's token replaces the old one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RunLock:
         """Take the lock.
 
         Args:
-            break_stale: also take the lock from an owner that was not active for a minute.
+            break_stale: also take the lock from another process that was not active for a minute.
 
         Raises:
             BusyError: if an active process holds the lock.

@@ -23,7 +23,7 @@ class _StrictModel(BaseModel):
 
 
 class Header(_StrictModel):
-    """Root attributes at the start of a run, dimensions, and attributes of variables. The file is written only once.
+    """Root attributes at the start of a run, dimensions, and attributes of variables: `header.json`, written only once.
 
     A root attribute in the manifest replaces the root attribute of the same name in the header.
     """
@@ -53,7 +53,7 @@ class Part(_StrictModel):
 
 
 class Manifest(_StrictModel):
-    """Index of the data files and part files of the run. Files that the manifest does not name are ignored."""
+    """Index of a run's data files and part files. A file that the manifest does not name is ignored."""
 
     header: _Digest
     static: list[Static]

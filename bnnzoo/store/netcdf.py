@@ -103,10 +103,10 @@ def add_groups(path: Path, groups: Mapping[str, Group], dims: Dims, coords: Mapp
 
 
 def check_same_run(path: Path, attributes: Mapping[str, Any]) -> None:
-    """Check that a finished file still belongs to the run with these root attributes.
+    """Check that a finished file still belongs to the run with the root attributes `attributes`.
 
     Raises:
-        BnnzooError: if another run has replaced the file, or it is missing.
+        BnnzooError: if another run has replaced the file, or if the file is missing.
     """
     try:
         with open(path, "rb") as source:
@@ -116,7 +116,7 @@ def check_same_run(path: Path, attributes: Mapping[str, Any]) -> None:
 
 
 def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the root attributes of a file, and check that they have the values in `run`.
+    """Return the root attributes of a file, and check that they include the names and values in `run`.
 
     The root attributes identify the run, because `add_groups` does not change them.
 

@@ -26,7 +26,7 @@ _MOST_MEMBERS = 10_000
 _MAGIC, _HEAD = b"\x93NUMPY\x01\x00", 10
 """First bytes of an array in NumPy's format, and the number of bytes before its header.
 
-The last two of these bytes contain the length of the header.
+The last two bytes before the header contain its length.
 """
 
 
@@ -64,7 +64,7 @@ def read(path: Path, declared: Mapping[str, Declared] | None = None) -> dict[str
 
 
 def check(path: Path, declared: Mapping[str, Declared]) -> None:
-    """Compare names, types and shapes with the expected ones, without reading any array.
+    """Compare the names, types and shapes in a file with the expected ones, without reading any array.
 
     Args:
         path: the file.
@@ -125,7 +125,7 @@ def _sha256(path: Path, *stamp: int) -> str:
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-    """Return the members by name. All must be uncompressed, and their total size must not exceed that of the file."""
+    """Return the members by name. Check that they are uncompressed and not larger than the file."""
     members: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
         name = info.filename.removesuffix(".npy")

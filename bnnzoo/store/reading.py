@@ -51,7 +51,7 @@ def _fault(attrs: Any) -> str:
 
 
 def _count_mismatch(file: h5py.File) -> str:
-    """Return a message if `draws_done` or `rows` differs from the length of its array; empty if both are equal."""
+    """Return a message if `draws_done` or `rows` differs from the number of draws or rows in the file; else ""."""
     counts = {"draws_done": f"{POSTERIOR}/{SAMPLED[1]}", "rows": f"{OBSERVED_DATA}/y"}
     for name, array_name in counts.items():
         # The file of a federated run has no rows, because they stay with their parties.
@@ -82,7 +82,7 @@ def groups_of(path: Path) -> set[str]:
 
 
 def identity_of(path: Path) -> str:
-    """Return a digest that identifies a run; empty if the run cannot be read. `evaluate` does not change the digest."""
+    """Return a digest that identifies a run, also after `evaluate` adds groups; empty if the run cannot be read."""
     try:
         attributes = attributes_of(path)
     except UsageError:
@@ -91,7 +91,7 @@ def identity_of(path: Path) -> str:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether a run must be read from its part files: they exist, and the file of a complete run does not."""
+    """Whether a run must be read from its part files: there are part files, but no file of a complete run."""
     return run_parts.holds_run(parts_folder(path)) and not is_complete(path)
 
 
@@ -112,7 +112,7 @@ def _complete(path: Path) -> Any:
 
 
 def parts_state(path: Path) -> Literal["absent", "begun", "resumable"]:
-    """Return the state of the run in the part files beside `path`. A complete file at `path` is ignored."""
+    """Return the state of the run in the part files beside `path`, as in `run_state`; the file `path` is ignored."""
     if not run_parts.holds_run(parts_folder(path)):
         return "absent"
     return "resumable" if checkpoint.has_checkpoint(parts_folder(path)) else "begun"
@@ -123,7 +123,7 @@ def run_state(path: Path) -> Literal["absent", "begun", "resumable", "partial", 
 
     Returns:
         "absent": there is no run. "begun": an unfinished run without a checkpoint. "resumable": an unfinished run with
-        a checkpoint. "partial": the file of a stopped run whose part files are gone. "complete": the file of a complete
+        a checkpoint. "partial": only the file of a stopped run, without part files. "complete": the file of a complete
         run, or a file that cannot be read.
     """
     if is_unfinished(path):
@@ -141,7 +141,7 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
         from_part: use the newest checkpoint that needs at most this many part files.
 
     Raises:
-        UsageError: if there is no such run or checkpoint, or a needed file is damaged.
+        UsageError: if there is no unfinished run or no such checkpoint, or if a needed file is damaged.
     """
     folder = parts_folder(path)
     if not run_parts.holds_run(folder):

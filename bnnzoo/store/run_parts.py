@@ -81,7 +81,7 @@ class Unfinished(NamedTuple):
         return totals
 
     def static(self) -> Groups:
-        """Read observed_data and constant_data.
+        """Read the groups observed_data and constant_data.
 
         Raises:
             UsageError: if the files are damaged.
@@ -102,7 +102,7 @@ class Unfinished(NamedTuple):
             yield part, _group_arrays(self._with_remedy(number, npz.read))
 
     def blocks(self) -> Iterator[tuple[dict[str, int], Groups]]:
-        """Yield blocks of successive parts. A block has the number of draws per chain by group, and the groups.
+        """Yield blocks of successive parts: the number of draws per chain of each group, and the groups.
 
         Short parts are joined, because a run has hundreds of them and each block has a fixed cost for the caller.
 
@@ -121,7 +121,7 @@ class Unfinished(NamedTuple):
             yield _join_parts(waiting)
 
     def check(self, num_parts: int | None = None) -> None:
-        """Compare the files with the digests, sizes, types and shapes in the manifest.
+        """Compare the data files and part files with the digests, sizes, types and shapes in the manifest.
 
         Args:
             num_parts: check only this number of part files, from the first; None checks all of them.

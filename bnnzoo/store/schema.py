@@ -68,7 +68,7 @@ DIMS: dict[str, dict[str, list[str]]] = {
 }
 """Dimensions of the groups that `evaluate` adds.
 
-Classification has no dimension `target`. The inputs `x` also have the dimensions of one input.
+Classification has no dimension `target`. After `test_row`, `x` also has the dimensions of one input, such as `feature`.
 """
 
 
@@ -138,7 +138,7 @@ def fixed_leaves(constant: Group) -> dict[str, np.ndarray]:
 def prior_moments(constant: Group) -> tuple[dict[str, np.ndarray], ...]:
     """Return the means and the sds of the prior of a run with `prior_from`, by name, and the factor of its covariance.
 
-    The factor has the name "". It is absent if the parameters are independent. `constant` is constant_data.
+    `constant` is constant_data. The factor has the name ""; it is absent if the parameters are independent.
     """
     return _with_prefix(constant, PRIOR_MEAN), _with_prefix(constant, PRIOR_SD), _with_prefix(constant, PRIOR_FACTOR)
 
@@ -148,7 +148,7 @@ def _with_prefix(constant: Group, prefix: str) -> dict[str, np.ndarray]:
 
 
 def linearised_group(points: Group) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
-    """Return variables of constant_data and their dimensions, for points `[chain, ...]` by parameter block.
+    """Return `points` (an array `[chain, ...]` per parameter block) as variables of constant_data, with dimensions.
 
     The points are the parameters at which the predictions of each chain are linearised.
     """

@@ -47,7 +47,7 @@ class Store:
         return len(self.run.manifest.parts)
 
     def claim(self, *, force: bool, started_by: Command | None = None) -> None:
-        """Lock the folder, so that no other process can start this run. Call it before any slow work.
+        """Lock the folder, so that no other process can start this run. Call this method before any slow work.
 
         Args:
             force: replace an existing file or unfinished run.
@@ -104,16 +104,16 @@ class Store:
         self._publish()
 
     def reopen(self, num_parts: int, *, expected: Unfinished | None = None, break_lock: bool = False) -> None:
-        """Continue an unfinished run after its first `num_parts` part files, and remove the later ones.
+        """Continue an unfinished run after its first `num_parts` part files, and remove later part files.
 
         Args:
             num_parts: number of part files to keep, as in the checkpoint.
             expected: the run as it was when its checkpoint was read, before the lock was taken.
-            break_lock: take the lock from an owner that is no longer active.
+            break_lock: take the lock from another process that is no longer active.
 
         Raises:
-            UsageError: if there is no unfinished run, if another process is writing it, or if it is not the expected
-                run.
+            UsageError: if there is no unfinished run, if another process is writing the run, or if the run has changed
+                since `expected` was read.
         """
         if not run_parts.holds_run(self.folder):
             raise UsageError(f"{self.out}: there is no unfinished run here ({self.folder.name} is missing)")
@@ -159,7 +159,7 @@ class Store:
         self._publish()
 
     def save(self, state: Checkpoint, *, keep: bool = False) -> None:
-        """Write a checkpoint after all part files so far. With `keep`, later checkpoints do not replace it."""
+        """Write a checkpoint after all part files so far. If `keep` is true, later checkpoints do not replace it."""
         self._lock.check()
         checkpoint.save(self.folder, state, run=self.run.manifest.header, keep=keep)
 
@@ -186,8 +186,8 @@ class Store:
 
         Args:
             complete: whether the run has all its draws.
-            last: a function that returns root attributes. It is called after all arrays are written, because the time
-                of writing is one of them.
+            last: a function that returns root attributes. It is called after all arrays are written, because the
+                attribute `seconds_writing` is one of them.
         """
         if complete or not reading.is_complete(self.out):
             attributes = {**self.run.attributes, "complete": int(complete)}
@@ -210,7 +210,7 @@ class Store:
 
 
 def _identity(run: Unfinished) -> tuple[str, list[str]]:
-    """Return the digests of the header and of the part files, which identify a run and its progress."""
+    """Return the digests of the header and of the part files, which identify a run and the draws so far."""
     return run.manifest.header, [part.sha256 for part in run.manifest.parts]
 
 
@@ -251,7 +251,7 @@ def refuse_existing(out: Path, *, force: bool = False) -> None:
 
 
 def check_room(out: Path, num_bytes: int) -> None:
-    """Check that the disk has enough free space for the draws.
+    """Check that the disk has enough free space for twice the draws (part files and final file).
 
     Args:
         out: the file to write.

@@ -65,9 +65,9 @@ def check_calibration(
 ) -> CalibrationReport:
     """Test a sampler on a model by simulation-based calibration.
 
-    For each replicate, the check draws parameters from the prior and data from the likelihood, and samples the
-    posterior. It then ranks the true value of four quantities among the draws: the predictions at three inputs outside
-    the data, and the log-likelihood of all data.
+    For each simulated data set, the check draws parameters from the prior and data from the likelihood, and samples the
+    posterior. It then ranks the true values of four quantities among their values for the draws. The quantities are the
+    predictions at three inputs outside the data, and the log-likelihood of all data.
 
     Args:
         model: the model that builds the networks.
@@ -81,7 +81,7 @@ def check_calibration(
             which the chains start.
         replicates: number of simulated data sets, one chain each.
         warmup: number of warm-up steps.
-        draws: number of draws per replicate.
+        draws: number of draws per simulated data set.
         thin: number of sampler steps per draw.
         seed: seed of the data, the initial positions and the chains.
         observer: a function that is called with the progress.
@@ -248,7 +248,7 @@ def _all_quantities(
     states: _Replicate,
     thetas: Float[np.ndarray | Array, "replicate draw dim"],
 ) -> Float[Array, "replicate one_and_draw quantity"]:
-    """Return the quantities to rank: first for the true parameters, and then for each draw."""
+    """Return the ranked quantities of each replicate: first for the true parameters, and then for each draw."""
 
     def replicate_quantities(parts: tuple[Array, Array, Array]) -> Array:
         truth, y, draws = parts

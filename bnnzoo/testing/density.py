@@ -129,7 +129,7 @@ def normalisation(grid: Grid, log_density: Float[np.ndarray, " all"]) -> str:
 def moments(
     grid: Grid, log_density: Float[np.ndarray, " all"], mean: Float[np.ndarray, " number"], variance: np.ndarray
 ) -> str:
-    """Return a sentence if the stated mean or variance is not that of the density; otherwise an empty string.
+    """Return a sentence if the stated mean or variance differs from the density's; otherwise an empty string.
 
     A stated value that is infinite is not compared.
     """

@@ -51,7 +51,7 @@ _OUTPUTS = (-10.0, -3.0, 0.0, 3.0, 10.0)
 
 
 class _Case(NamedTuple):
-    """A likelihood with initial values of its sampled parameters, the outputs of one row, and targets drawn from it."""
+    """A likelihood with initial values of its sampled parameters, the outputs of one row, and drawn targets."""
 
     likelihood: AbstractLikelihood
     num_targets: int

@@ -35,7 +35,7 @@ from bnnzoo.testing.model_start import start_fault
 INPUTS = ((5,), (8, 8), (3, 7, 6))
 """Shapes of one input: a vector of features, a grey image, and an image with channels.
 
-A shape is skipped if `arrange` raises an error for it.
+A shape is skipped if the method `arrange` of the model raises an error for it.
 """
 
 _TASKS: tuple[Task, ...] = ("regression", "classification", "density")
@@ -294,7 +294,7 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
 
 
 def _split(case: _Case, network: Any) -> str:
-    """Check `split` on a network with replaced weights, so that a `split` that copies the old weights is detected."""
+    """Check the model's `split` on a network with replaced weights, to detect a `split` that copies the old weights."""
     parts = case.model.split(network)
     if parts is None:
         return f"{NOT_APPLICABLE}split returns None, so the last layer is the module that contains the last parameter"

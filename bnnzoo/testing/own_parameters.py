@@ -102,7 +102,7 @@ def _round_trip(parameter: Parameter) -> str:
 
 
 def _own_prior(parameter: Parameter) -> str:
-    """Check that the density `log_prior` of the unconstrained value is normalised, and that `draw` draws from it."""
+    """Check that `log_prior`, a density of the unconstrained value, is normalised, and that `draw` has this density."""
     start = jnp.full(parameter.shape, parameter.start, jnp.float32)
     value = jnp.asarray(parameter.log_prior(start))
     if value.shape != () or value.dtype != jnp.float32 or not np.isfinite(value):

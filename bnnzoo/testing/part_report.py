@@ -58,7 +58,7 @@ def report_on(
     Args:
         kind: "likelihood" or "prior".
         part: the likelihood or the prior.
-        checks: all checks for a likelihood, or all checks for a prior.
+        checks: name, property and remedy of each check for this kind of part.
         cases: pairs of the name of a case and an iterator. The iterator runs the checks of the case, and yields the
             name and the fault of each check.
     """

@@ -40,7 +40,7 @@ _FAR = 100.0
 
 
 class _Case(NamedTuple):
-    """The names and shapes of a network's parameters, and whether they are so few that a grid is possible."""
+    """Names and shapes of a network's parameters. `has_grid` is true for one or two parameters, tested on a grid."""
 
     layout: Layout
     has_grid: bool

@@ -49,8 +49,8 @@ COARSEST = 0.1
 PATIENCE = 3e7
 """Number of likelihood evaluations per chain after which `COARSEST` replaces `RESOLUTION`.
 
-This is for samplers with trajectories of fixed length: the trajectories can be almost periodic, so that the chains mix
-very slowly.
+The limit is for samplers with trajectories of fixed length. The trajectories can be almost periodic, so that the chains
+mix very slowly.
 """
 
 _FIRST_TEST_DRAWS = 128
@@ -153,7 +153,7 @@ def _check(
     observer: Observer | None,
     test_keys: bool,
 ) -> tuple[Outcome, list[Row]]:
-    """Draw until a bias can be detected, and test the second half of the draws.
+    """Draw until a bias of the size `RESOLUTION` can be detected, and test the second half of the draws.
 
     If `test_keys` is true, also check that all randomness of a step comes from its random key.
     """

@@ -118,8 +118,8 @@ NETWORK_CORRELATION = np.array(
 )
 """Posterior moments of f at the inputs `NETWORK_AT`, with standard errors of at most 5e-5.
 
-For fixed u and a, the network is linear in v and b, so the moments given (u, a) have a closed form. They were averaged
-over 2e7 prior draws of (u, a). The weight of each draw is its evidence.
+For fixed u and a, `SmallNetwork` is linear in v and b, so the moments given (u, a) have a closed form. These moments
+were averaged over 2e7 prior draws of (u, a). The weight of each draw is the evidence given (u, a).
 """
 
 

@@ -1,4 +1,4 @@
-"""Entries of this plugin. They name the sampler as text, so that it is imported only when it is used."""
+"""Entries of this plugin. The sampler is named as text, so that its module is imported only when it is used."""
 
 from bnnzoo import Entry, hookimpl
 

@@ -1,4 +1,8 @@
-"""Random-walk Metropolis: theta' = theta + eta eps, accepted with min(1, p(theta') / p(theta))."""
+"""Random-walk Metropolis.
+
+The proposal theta' = theta + eta eps, with the step size eta and a standard normal vector eps, is accepted with
+probability min(1, p(theta') / p(theta)), where p is the posterior density.
+"""
 
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -13,7 +17,7 @@ from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS
 
 
 class RwmState(NamedTuple):
-    """State of a chain."""
+    """State of a chain: position, log density and step size."""
 
     position: Float[Array, " dim"]
     lp: Float[Array, ""]

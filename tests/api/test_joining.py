@@ -63,6 +63,7 @@ def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
     def planned(*, depth: int, warmup: int, budget: bool = True, step_size: float = 0.1):
         def change(file):
             options = {"warmup": warmup, "thin": warmup, "start_steps": 10 * warmup}
+            options |= {"planned_warmup": 2 * warmup} if budget and depth == 4 else {}
             sampler = Part("nuts", {"max_tree_depth": depth, "step_size": step_size})
             recipe = dataclasses.replace(recipe_from(file.attrs["recipe"]), sampler=sampler, **options)
             file.attrs.update(

@@ -1,1 +1,1 @@
-"""Checks of data, and faults that are reported together."""
+"""Checks of column names and of numbers."""

@@ -122,7 +122,7 @@ def is_coarse(values: NDArray[Any], *, fraction: float = 0.05, origin: Literal["
 
 
 def merged_positions(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
-    """Return the positions of the integers that conversion to float64 would make equal to a different integer.
+    """Return the positions of the integers in `values` that conversion to float64 would make equal to another one.
 
     Only integers beyond 2^53 can become equal.
     """
@@ -135,7 +135,7 @@ def merged_positions(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
 
 
 def lost_digits(number: Any) -> str:
-    """Describe the problem with a whole number that `merged_positions` found."""
+    """Return the problem with a whole number that float64 cannot distinguish from another one, as text."""
     return f"{number} and another whole number cannot be distinguished in float64"
 
 
@@ -163,7 +163,8 @@ def refuse_coarse(values: NDArray[Any], where: str) -> None:
     """Check that conversion to float32 keeps the differences between numbers.
 
     Raises:
-        UsageError: if rounding changes the numbers too much, see `is_coarse`, or makes distinct integers equal.
+        UsageError: if rounding changes the numbers too much (see `is_coarse`), or if float64 makes distinct integers
+            equal.
     """
     refuse_merged(values, where)
     if is_coarse(values):

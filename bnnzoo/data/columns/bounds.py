@@ -17,8 +17,8 @@ def adjacent(numbers: Any, *, up: bool) -> Any:
     """Return, for each number, the next larger (`up`) or the next smaller float32 number, as float64.
 
     Denormal numbers are skipped. The likelihood uses open intervals. If an inclusive end of an interval is moved
-    outwards to the adjacent number, the open interval contains this end. The likelihood changes noticeably only for
-    counts.
+    outwards to the adjacent number, the open interval contains this end. This changes the likelihood noticeably only
+    for counts, where the end itself has a positive probability.
     """
     moved = np.nextafter(np.asarray(numbers, np.float32), np.float32(np.inf if up else -np.inf))
     is_denormal = (moved != 0) & (abs(moved) < _SMALLEST)

@@ -1,7 +1,7 @@
-"""Checks of codes for missing cells.
+"""Checks of codes, which are values such as -999 that mean a missing cell.
 
-A number such as -999 probably is a code that the user did not declare. A code that the user declared in `missing_code`
-probably is a mistake if no cell contains it.
+A number such as -999 that is far from the other values of its column probably is a code that the user did not declare.
+A code that the user declared in `missing_code` probably is a mistake if no cell contains it.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _FAR = 10.0
 _FEWEST_ROWS = 10
 """Minimal number of rows at which a value that occurs once can be distinguished from an ordinary outlier."""
 _LARGEST_SINGLE_CODE = -99.0
-"""Largest of the low codes that are reported even if they occur only once, if there are enough rows."""
+"""Codes up to this number are reported even if they occur only once, in columns of at least `_FEWEST_ROWS` cells."""
 _SMALLEST_SINGLE_HIGH_CODE = 999.0
-"""Smallest of the high codes that are reported even if they occur only once, if there are enough rows."""
+"""Codes from this number on are reported even if they occur only once, in columns of at least `_FEWEST_ROWS` cells."""
 _ANY_ROWS = -999.0
-"""Largest of the low codes that are reported even if they occur only once, for any number of rows."""
+"""Codes up to this number are reported even if they occur only once, in columns of any length."""
 _FEWEST_VALUES = 2
-"""Minimal number of distinct other values in a column with a code."""
+"""Minimal number of distinct values besides the codes in a column whose codes are reported."""
 _ALWAYS_CODES = (-200.0, -32768.0, 32767.0, -2147483648.0, 2147483647.0, -1e20, 1e20, -1e30, 1e30, 9.96921e36)
 """Codes of instruments and file formats that do not consist of one repeated digit."""
 _SCALE_CODES = (7.0, 8.0, 9.0)
 """Codes of questionnaires: refused, do not know, no answer. If 7 occurs without 8 and 9, it may be an answer."""
 _TOP_REPEATED, _TOP_ONCE = 0.1, 0.25
-"""Minimal fraction of the rows that have the largest value of a scale.
+"""Minimal fraction of the rows that have the largest value of a scale, such as 5 on a scale from 1 to 5.
 
 `_TOP_REPEATED` applies if several cells contain a code, and `_TOP_ONCE` if only one cell does. If the largest value is
 rarer, the column probably contains counts.
@@ -82,7 +82,7 @@ class Code(NamedTuple):
 def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
     """Return the values of a column that look like codes and lie outside the range of the other values.
 
-    Cells that are nan or infinite are ignored. Only numbers that are usual as codes are considered, see
+    Cells that are nan or infinite are ignored. Only numbers that are often used as codes are considered, see
     `_looks_like_a_code`.
 
     A code must occur more than once, with two exceptions. In a column of at least ten cells, numbers up to -99, numbers
@@ -150,7 +150,7 @@ def warnings_about_codes(codes: Sequence[Code], targets: Sequence[str], *, inste
     Args:
         codes: the values.
         targets: the names of the targets.
-        instead: the remedy for arrays. By default the remedy is the option of a table that declares the codes.
+        instead: the remedy in the warnings. By default the remedy is the option `missing_code`, which only tables have.
     """
     doubts = []
     for are_targets in (False, True):
@@ -170,12 +170,12 @@ def warnings_about_codes(codes: Sequence[Code], targets: Sequence[str], *, inste
 def notes_of_unused_codes(frame: Any, reading: Reading, decimal: Any, where: str) -> list[str]:
     """Return a note for each code of `missing_code` that no cell contains.
 
-    If such a code is a list, such as -9,-99, warn instead. A single code causes no warning, because a part of a table
-    need not contain every code of the whole table.
+    If the code contains a comma, such as -9,-99, it is probably a list of codes, so warn instead. Other codes cause
+    no warning, because a part of a table need not contain every code of the whole table.
 
     Args:
-        frame: the columns in use, with the types of the file reader: a data frame, or an object with `columns` and
-            `[name]`.
+        frame: the columns in use, with the types of the file reader: a data frame, or an object with the attribute
+            `columns` and the columns as `frame[name]`.
         reading: the options, including `missing_code`.
         decimal: the decimal mark of numbers in text cells.
         where: the name of the table in messages.
@@ -200,7 +200,7 @@ def notes_of_unused_codes(frame: Any, reading: Reading, decimal: Any, where: str
 
 
 def _holds_code(series: Any, style: Style) -> bool:
-    """Whether a column contains a code of its style. Columns of dates are not tested; the result for them is True."""
+    """Whether a column contains a code of `style`. Columns of dates are not tested; the result for them is True."""
     import pandas as pd
 
     if pd.api.types.is_datetime64_any_dtype(series.dtype):
@@ -215,12 +215,12 @@ def _holds_code(series: Any, style: Style) -> bool:
 
 
 def may_hold_codes(low: float, high: float) -> bool:
-    """Whether the minimum or the maximum of a column looks like a code."""
+    """Whether the minimum `low` or the maximum `high` of a column looks like a code."""
     return _looks_like_a_code(low) or _looks_like_a_code(high) or high in _SCALE_CODES[1:]
 
 
 def _looks_like_a_code(value: float) -> bool:
-    """Whether a number is usual as a code.
+    """Whether a number is often used as a code.
 
     Such numbers are -1, -7, -8, -9, repetitions of the digit 7, 8 or 9 (such as -999 and 99.99), and `_ALWAYS_CODES`.
     """

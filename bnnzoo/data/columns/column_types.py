@@ -36,8 +36,8 @@ def interpret(
     """Convert a column of a pandas frame to `Cells`, and record invalid cells in `faults`.
 
     Args:
-        kind: the required type; by default the cells determine the type. `label` is text in which words such as `none`
-            do not mean a missing cell.
+        kind: the required type; by default the cells determine the type. The kind `label` is text in which words such
+            as `none` do not mean a missing cell.
         style: the notation of the cells.
     """
     import pandas as pd

@@ -16,9 +16,9 @@ from bnnzoo.data.columns.forms import WITH_UNIT
 from bnnzoo.finding import setting
 
 _FEWEST_IDENTIFIED = 20
-"""Minimal number of rows for an identifier. With fewer rows, all values may be distinct by chance."""
+"""Minimal number of rows for a warning about an identifier. In fewer rows, all values may be distinct by chance."""
 _FEWEST_NUMBERED = 3
-"""Minimal number of rows for an identifier if the name of the column is usual for row numbers."""
+"""Minimal number of rows for a warning about an identifier if the name of the column is usual for row numbers."""
 _ROW_NUMBERS = re.compile(
     r"unnamed: ?\d+|rownames?|row[ ._-]?(?:names?|id|no|nr|num(?:ber)?)?|index|level_0|\.\.\.1|#", re.I
 )
@@ -30,9 +30,9 @@ _TOTALS = re.compile(
 )
 """Labels of a last row with sums or means of the columns."""
 _FEWEST_WITH_UNIT = 3
-"""Minimal number of levels with the same unit, such as 1 kg, in a column of text that should be numbers."""
+"""Minimal number of levels with the same unit, such as 1 kg, for the warning that a text column should be numbers."""
 _FEWEST_VALUES = 2
-"""Minimal number of values that a placeholder date is compared with, and of whole numbers that may be dates."""
+"""Minimal number of distinct other dates beside a placeholder date, and of distinct numbers that look like dates."""
 
 
 def warnings_about_inputs(cells: Sequence[Cells]) -> list[str]:

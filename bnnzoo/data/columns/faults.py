@@ -19,9 +19,9 @@ _MOST_NAMED = 20
 """Maximal number of names that a message lists."""
 DROP_INSTEAD = ", or use [[drop=NAME]]"
 DROP_COLUMN = ", or drop the column with [[drop=NAME]]"
-"""`DROP_INSTEAD` and `DROP_COLUMN` are ends of remedies.
+"""Endings of remedies (`DROP_INSTEAD` and `DROP_COLUMN`) that propose to drop the column.
 
-They are removed for targets and for the columns of a trained model, because these columns cannot be dropped.
+Messages about targets and about the columns of a trained model omit them, because these columns cannot be dropped.
 """
 
 CENSORED = "with bounds in place of numbers"
@@ -40,7 +40,7 @@ class Fault(NamedTuple):
     Attributes:
         description: the text about the fault if several columns have it; one line of the message lists them.
         problem: the text about the fault if only this column has it.
-        remedy: the advice; NAME stands for the name of the column.
+        remedy: the advice in the message; NAME stands for the name of the column.
         row: the first affected row, counted from 1; 0 if the fault is about the whole column.
         count: the number of affected rows.
         coded: whether the cells may be codes of categories, so that the remedy is to declare the column as categorical.

@@ -1,7 +1,7 @@
 """Notations of the cells of a table: numbers, booleans, dates and times.
 
-Some patterns (`OTHER_DATE`, `OTHER_TIME`, `DRESSED_NUMBER`) match notations that are refused. The type of a column is
-recognised from them, so that the error message is about this type.
+Some patterns (`OTHER_DATE`, `OTHER_TIME`, `DRESSED_NUMBER`) match notations that are not supported. They show the type
+that the user meant, so that the error message is about this type.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Reading:
 
     @property
     def text_options(self) -> Reading:
-        """The options for the form of a text file; `missing_code` and `censored` have their defaults."""
+        """A copy of the options in which `missing_code` and `censored` have their default values."""
         return dataclasses.replace(self, missing_code=(), censored=False)
 
     def check_codes(self, names: Sequence[str], where: str) -> None:

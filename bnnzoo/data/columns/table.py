@@ -24,7 +24,7 @@ class AbstractTable(abc.ABC):
         decimal: the decimal mark of numbers in text; "" (which means a point) if the source has no option for it.
         reading: the options with which the table is read, including detected options.
         note: a text with the detected options that differ from the defaults; "" if there are none.
-        num_stored_rows: the number of rows, if `frame` reads one column from the disk without the others; otherwise 0.
+        num_stored_rows: the number of rows, if `frame` can read single columns from the disk; otherwise 0.
     """
 
     where: str
@@ -57,7 +57,7 @@ class AbstractTable(abc.ABC):
         return True
 
     def zero_padded_cells(self, names: Sequence[str]) -> dict[str, str]:
-        """Return, for each of the columns with a cell that has a leading zero, such as 0123, one such cell."""
+        """Return one cell with a leading zero, such as 0123, for each column that contains such a cell, by name."""
         del names
         return {}
 

@@ -140,7 +140,10 @@ class TextColumn(NamedTuple):
     def _parsed(
         self, parse: Callable[[str], Any], shape: tuple[int, ...], description: str, problem: str, remedy: str
     ) -> Float[np.ndarray, "row ..."]:
-        """Return the value of each cell, or nan if it is missing. Report the cells for which `parse` returns None."""
+        """Return the value of each cell, of shape `shape`, or nan if the cell is missing.
+
+        Cells for which `parse` returns None are reported as a fault with the given texts.
+        """
         values = np.full((len(self.texts) + 1, *shape), np.nan)  # the last value is for code -1
         is_invalid = np.zeros(len(values), bool)
         for i, text in enumerate(self.texts):
@@ -169,7 +172,7 @@ class TextColumn(NamedTuple):
         return Cells(self.name, "date", np.append(days, np.nan)[self.codes], zoned=True in time_zones)
 
     def _report_invalid(self, is_invalid: NDArray[np.bool_], description: str, problem: str, remedy: str) -> None:
-        """Report the invalid cells; `is_invalid` marks their texts. Cells with the same problem form one fault."""
+        """Report the cells whose text is marked in `is_invalid`. Cells with the same problem form one fault."""
         groups: dict[Fault, list[int]] = {}
         remedy = remedy.replace("1234.5", f"1234{self.style.decimal or '.'}5")
         for code in np.flatnonzero(is_invalid):
@@ -192,7 +195,7 @@ class TextColumn(NamedTuple):
             self.faults.add(self.name, located_fault, rows)
 
     def _fault_of(self, text: str, fault: Fault) -> Fault:
-        """Return the fault of a cell that is not a number. If the reason is known, its `problem` states the reason."""
+        """Return `fault` for a cell that is not a number. If the reason is known, add the reason to `problem`."""
         decimal = self.style.decimal
         if not self.style.censored and self.style.bounds(text) is not None:
             return Fault(CENSORED, "a bound, not a number", _BOUND_REMEDY)
@@ -285,8 +288,8 @@ def refuse_merged(name: str, integers: NDArray[Any], faults: Faults) -> None:
 def _is_placeholder(text: str, present: Sequence[str]) -> bool:
     """Whether `text`, the only distinct text in a column of numbers, probably stands for a missing cell.
 
-    This is the case if it has neither letters nor digits (such as ? or --), or if at least three distinct cells contain
-    a point or a comma.
+    This is the case if it has neither letters nor digits (such as ? or --), or if at least three of the distinct
+    cells `present` contain a point or a comma.
     """
     return (
         not any(character.isalnum() for character in text)

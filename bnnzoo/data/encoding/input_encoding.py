@@ -79,7 +79,7 @@ class Column:
 
 
 def _category_problem(levels: Sequence[str]) -> str:
-    """Return the reason why levels cannot be categories, or "" if they can be categories."""
+    """Return the reason why these levels are too many or too long for categories, or "" if there is no such reason."""
     letters = max(map(len, levels), default=0)
     if len(levels) > MOST_LEVELS:
         return f"text with {len(levels)} categories, more than {MOST_LEVELS}"
@@ -284,7 +284,8 @@ def check_cells(cells: Sequence[Cells], faults: Faults, *, missing: str = "", em
     Args:
         cells: the columns.
         faults: the faults of the table.
-        missing: the remedy for missing cells; if it is empty, single missing cells are not reported.
+        missing: the remedy for missing cells; if it is empty, missing cells are reported only if
+            all cells of a column are missing.
         empty: the remedy for a column of a training table in which every cell is missing.
     """
     for column in cells:

@@ -60,11 +60,11 @@ class AbstractArrowTable(AbstractTable):
 
     @abc.abstractmethod
     def _describe(self, path: Path) -> tuple[Any, int]:
-        """Return the schema and the number of rows."""
+        """Return the schema and the number of rows of a file."""
 
     @abc.abstractmethod
     def _read(self, columns: list[str]) -> Any:
-        """Return the columns as a table of pyarrow."""
+        """Return the columns with these names as a table of pyarrow."""
 
     def frame(self, names: Sequence[str], _text_columns: Collection[str] = (), /) -> pd.DataFrame:
         """Return the columns `names`.

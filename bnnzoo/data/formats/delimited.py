@@ -182,7 +182,7 @@ class DelimitedTable(AbstractTable):
         return cells[self.names.index(name)] if cells else ""
 
     def _measure_rows(self, start: int) -> tuple[Int[np.ndarray, " row"], Int[np.ndarray, " row"]]:
-        """Return, for each row, the position in the text at which it ends, and its number of fields."""
+        """Return the end position and the number of fields of each row, from the position `start` in the text on."""
         if b'"' in self._text.raw or not has_plain_line_ends(self._text.raw):
             records = ((record.end, len(record.cells or [""])) for record in self._text.records(start))
             pairs: Any = np.fromiter(records, np.dtype((np.int64, 2)))
@@ -217,6 +217,10 @@ class DelimitedTable(AbstractTable):
         If the rows have one field more than the header, they may begin with row names, as in files of R's write.table,
         or end with a separator. Otherwise a later line may be the header, see `header_line`. If no reason is found, no
         error is raised.
+
+        Args:
+            cells: the fields of the first row with another number of fields than the header.
+            count: the number of such rows.
         """
         place = f"{self.where}: {count} rows do not have the {self._num_fields} fields of the header"
         header = header_line(self._text.raw, self._text.delimiter)

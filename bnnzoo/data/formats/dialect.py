@@ -126,7 +126,7 @@ def _has_commas(lines: Sequence[str]) -> bool:
 def unusual_separator(header: str, row: bytes) -> str:
     """Return a character outside `MARKS` that may separate the columns of a header and a row.
 
-    It occurs equally often in both lines. Return "" if there is no such character, or more than one.
+    Such a character occurs equally often in both lines. Return "" if there is no such character, or more than one.
     """
     first = row.decode("utf-8", "replace")
     marks = [mark for mark in dict.fromkeys(header) if not mark.isalnum() and mark not in "_-. \"'()[]%"]
@@ -162,10 +162,10 @@ def _decimals(cells: Collection[str]) -> tuple[bool, bool]:
 
 
 def _splits_numbers(mark: str, lines: Sequence[str]) -> bool:
-    """Whether every line contains the mark equally often, and every comma below the header can be a decimal comma.
+    """Whether every line contains `mark` equally often, and every comma below the header can be a decimal comma.
 
-    For example, the mark ; splits `1,5;100` into two numbers. The mark | does not split `Homo|sapiens,1.5` into
-    numbers, because the comma in `sapiens,1.5` is not a decimal comma.
+    For example, the separator ; splits `1,5;100` into two numbers. The separator | does not split `Homo|sapiens,1.5`
+    into numbers, because the comma in `sapiens,1.5` is not a decimal comma.
     """
     counts = {line.count(mark) for line in lines}
     if len(lines) < 2 or len(counts) > 1 or 0 in counts:
@@ -175,7 +175,7 @@ def _splits_numbers(mark: str, lines: Sequence[str]) -> bool:
 
 
 def _is_regular(mark: str, lines: Sequence[str]) -> bool:
-    """Whether the mark splits every line into the same number of cells, which is at least two."""
+    """Whether the separator `mark` splits every line into the same number of cells, which is at least two."""
     records = _records(lines, mark, _FEW_RECORDS + 1)
     return len(records) > 1 and len(records[0]) > 1 and len({len(record) for record in records}) == 1
 

@@ -26,7 +26,7 @@ class NpzFile:
     def dataset(self, task: str | None) -> Dataset:
         """Return `x` and `y` as a checked data set.
 
-        If there is only one of them, and `task` is None or "density", the data set is for a density.
+        If the archive has only one of these arrays, and `task` is None or "density", the data set is for a density.
         """
         arrays = self._read()
         known_names = sorted({"x", "y"} & set(arrays))

@@ -1,6 +1,7 @@
 """Reading of the columns of a table as cells, and their encoding as inputs.
 
-The columns of a large table are read and checked in turn. Their numbers, and the inputs, are kept in temporary files.
+The columns of a large table are read and checked one after the other. Their numbers, and the inputs, are kept in
+temporary files.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from bnnzoo.progress import Progress, shown_observer
 
 
 class _ColumnsInTurn:
-    """The columns of a table, with the part of the interface of a data frame that reads one column at a time."""
+    """The columns of a table, with two members of a data frame: `columns`, and `[name]`, which reads one column."""
 
     def __init__(self, table: AbstractTable, names: Sequence[str], text_columns: Collection[str]):
         self.columns = tuple(names)
@@ -64,7 +65,7 @@ def read_cells(
 
 
 def is_large_table(table: AbstractTable, names: Sequence[str]) -> bool:
-    """Whether the columns `names` are read in turn and kept in temporary files."""
+    """Whether the columns `names` are so large that they are read one by one and kept in temporary files."""
     return table.num_stored_rows * len(names) * np.dtype(np.float32).itemsize > mapped.LARGE_BYTES
 
 

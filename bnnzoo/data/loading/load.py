@@ -181,12 +181,12 @@ def load_like(spec: Spec, signature: Signature, *, unseen: Unseen | None = None)
 
 
 def _order_targets(y: Any, names: Sequence[str]) -> Any:
-    """Return a frame of targets with the columns in the order of `names`, the targets of the model.
+    """Return the data frame `y` with its columns in the order of `names`, the targets of the model.
 
-    If no column has one of these names, the columns are taken as the targets of the model in the given order.
+    If no column has one of these names, the columns are taken as the targets of the model in the order of `y`.
 
     Raises:
-        UsageError: if only some names of columns are targets of the model, or if the number of columns differs.
+        UsageError: if only some columns are targets of the model, or if the numbers of columns and targets differ.
     """
     table = FrameTable(y, "y")
     if set(table.names) == set(names):
@@ -211,8 +211,8 @@ def _rows_of(data: Dataset, signature: Signature, unseen: Unseen | None) -> NDAr
     """Return the inputs of a data set.
 
     Raises:
-        UsageError: if the inputs do not match `signature`, or if a table was encoded in another way than the training
-            table.
+        UsageError: if the inputs do not match `signature`, or if `data` is a table that was encoded in another way than
+            the training table.
     """
     if data.encoding is None or data.encoding.is_plain:
         return _match(data.x, signature, data.name, unseen)

@@ -30,7 +30,8 @@ def open_like_training(path: Path, signature: Signature) -> DelimitedTable:
     The lines that were skipped in the training file are skipped in this file too, unless they are data rows. A line is
     a data row if it is below the header and contains a number or a known text level.
 
-    If the detected marks are neither the usual ones for the suffix nor those of the training file, warn.
+    If the detected separator and decimal mark are neither the usual ones for the suffix nor those of the training file,
+    warn.
 
     Raises:
         UsageError: if the file cannot be read as a table.
@@ -68,10 +69,10 @@ def _open_with_skipped_lines(
 
 
 def _begins_with_data(path: Path, reading: Reading, columns: Collection[str], lines: Collection[int]) -> bool:
-    """Whether a file probably begins with the header and data, so that skipping lines would lose rows.
+    """Whether a file probably begins with the header and data, so that skipping `lines` would lose rows.
 
-    This is the case if the first line contains the name of a training column, and if one of the `lines` does not exist
-    or contains a number.
+    This is the case if the first line contains the name of a training column, and if one of the lines to skip does not
+    exist or contains a number.
     """
     text = read_text(path, reading.encoding, has_options=False).decode("utf-8").split("\n")
     names = {plain_name(cell) for cell in (*_CELLS.split(text[0]), *_CELLS_WITH_SPACES.split(text[0]))}

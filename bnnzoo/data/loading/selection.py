@@ -44,7 +44,7 @@ class ColumnChoice(NamedTuple):
 
     @classmethod
     def from_options(cls, *, exposure: Any = None, **options: Any) -> ColumnChoice:
-        """Return the options with names of columns as text, because names of columns of a data frame may be numbers."""
+        """Return the options with the names of columns as text. In a data frame, these names may be numbers."""
         options |= {key: _names(options[key]) for key in ("target", "columns", "drop", "categories") if key in options}
         return cls(**options, exposure="".join(_names(exposure or "")))
 

@@ -19,7 +19,7 @@ _FEWEST = 10
 
 
 def rounding_step(values: Float[np.ndarray, " row"]) -> float:
-    """Return the step of rounded values in their units, or 0 if the values are not rounded.
+    """Return the step of rounded values, in the units of the values, or 0 if the values are not rounded.
 
     All differences between the values are multiples of the step. The values do not count as rounded if there are fewer
     than 10, if the step is below 0.02 standard deviations or has more than three decimals, or if less than half of the

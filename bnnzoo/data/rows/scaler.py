@@ -132,7 +132,7 @@ class Scaler:
 
 
 _SCALED: weakref.WeakKeyDictionary[Dataset, tuple[Scaler, Dataset]] = weakref.WeakKeyDictionary()
-"""For data sets with rows in temporary files: the last scaler, and the scaled rows."""
+"""The last scaler and the scaled rows of each data set whose rows are in temporary files."""
 
 
 def _scale(values: NDArray[Any], mean: NDArray[np.float32], sd: NDArray[np.float32], where: str) -> NDArray[np.float32]:

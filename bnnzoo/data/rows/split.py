@@ -22,7 +22,7 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
     with its own test set keeps this test set. Otherwise the test set consists of ceil(test_fraction * N) random rows.
 
     The two sets have the class proportions of the data if both are large enough to contain every class. If a class has
-    only one row, this row is a training row, unless there are too few other rows.
+    only one row, this row is a training row, unless the other rows are then too few for the two sets.
 
     Raises:
         UsageError: if the fraction is invalid or leaves no training rows, if the data set's own test set has a class

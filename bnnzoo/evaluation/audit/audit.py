@@ -1,7 +1,7 @@
-"""Audit of a run: start exact Markov chains at draws of the run and test whether their distribution changes.
+"""Audit of a run: start exact Markov chains at draws of the run and test how the chains change.
 
 An exact chain preserves the posterior. If the draws of the run are from the posterior, the distribution of the chains
-therefore stays the same.
+therefore stays the same. The audit tests whether it changes.
 """
 
 from __future__ import annotations
@@ -33,11 +33,14 @@ from bnnzoo.store.schema import ROW_SOURCE
 SHARE, LEAST_SECONDS = 0.5, 20.0
 """Default time limit of the exact chains: the fraction `SHARE` of the run's duration, but at least `LEAST_SECONDS`."""
 FEWEST_STEPS, FIRST_STEPS, MOST_STEPS = 8, 32, 4096
-"""Smallest and largest number of steps in the first round, and limit of the number of steps of each chain."""
-_SNAPSHOTS = 32
-"""Largest number of snapshots in the last round, which is the second half of the steps of the exact chains.
+"""Smallest and largest number of steps in the first round, and limit of the number of steps of each chain.
 
-The means and sds of the exact chains are estimated from the snapshots.
+Each later round has as many steps as all earlier rounds together.
+"""
+_SNAPSHOTS = 32
+"""Largest number of snapshots per round. A snapshot is the positions of all exact chains at one step.
+
+The means and sds of the exact chains are estimated from the snapshots of the last round.
 """
 _MOST_DRAWS = 8000
 """Largest number of draws of the run, evenly spaced, from which the means and sds of the run are computed."""
@@ -59,13 +62,13 @@ def of_run(
     tolerance: float = TOLERANCE,
     seed: int = 0,
 ) -> Audit:
-    """Audit a run: start exact chains at some of its draws, test for drift, and bound the bias of means and sds.
+    """Audit a run: start exact chains at some draws of the run, test for drift, and bound the bias of means and sds.
 
     Args:
         predictor: the run.
         chains: largest number of exact chains; the number is at most half of the effective number of draws.
-        seconds: approximate limit of the duration of the audit. By default, the exact chains have, after compilation
-            and tuning, half of the duration of the run, but at least 20 seconds.
+        seconds: approximate limit of the duration of the audit. By default, after compilation and tuning, the
+            exact chains move for half of the duration of the run, but for at least 20 seconds.
         tolerance: limit of the biases; the audit passes only if it excludes every larger bias.
         seed: seed of the exact chains.
 
@@ -220,8 +223,8 @@ def _first_steps(step_seconds: float, end_time: float) -> int:
 def _more_steps_help(biases: Mapping[str, Biases], tolerance: float) -> bool:
     """Whether more steps of the exact chains may make the audit conclusive.
 
-    They may if a function of the exact chains still depends on the starts. They may also if the standard error of a
-    bias is too large for the tolerance, and the exact chains contribute much of this error.
+    The result is true if a function of the exact chains still depends on the starts. It is also true if the standard
+    error of a bias is too large for the tolerance, and the exact chains contribute much of this error.
     """
     for function_biases in biases.values():
         if np.any(function_biases.remembered > bias.MAX_REMEMBERED):
@@ -271,7 +274,7 @@ def densities(posterior: NetworkPosterior, thetas: Float[np.ndarray, "unit dim"]
 def with_squares(
     values: Mapping[str, Float[np.ndarray, "unit value"]], centre: Mapping[str, Float[np.ndarray, " value"]]
 ) -> dict[str, Float[np.ndarray, "unit value"]]:
-    """Add the squared deviations from a centre to the functions; they drift if the sd of the draws is wrong.
+    """Add squared deviations from a centre to the functions; these deviations drift if the sd of the draws is wrong.
 
     Args:
         values: values of the functions, by name.

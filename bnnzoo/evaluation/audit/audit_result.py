@@ -48,9 +48,9 @@ class Audit:
     Attributes:
         outcome: `passed` if the audit excludes every bias above `tolerance`; `drifted` if the draws are not from the
             posterior; `undecided` if the audit shows neither.
-        p: probability of a drift or bias of at least this size if the draws are correct; if it is below `level`, the
-            outcome is `drifted`.
-        drifted: name of the function with the strongest evidence of a drift or bias.
+        p: probability of a drift or bias of at least the observed size if the draws are correct; if `p` is below
+            `level`, the outcome is `drifted`.
+        drifted: name of the function of the parameters (see `Estimands`) with the strongest evidence of drift or bias.
         score: test statistic of the function `drifted`, about standard normal for correct draws. It is negative if the
             function is smaller on the exact chains than in the run.
         bias_sd: relative bias of the sd over draws of all predictions together, (run - exact) / exact. The value 0.1
@@ -62,13 +62,13 @@ class Audit:
         bias_bound: largest upper confidence bound (95 %) for the absolute bias of a mean (in sds) or of an sd
             (relative).
         bias_bound_of: name of the function whose mean or sd has this bound.
-        detectable: size of a bias that the audit detects with 95 % probability, in whichever function it is.
+        detectable: size of a bias that the audit detects with 95 % probability, whichever function is biased.
         limited_by: `draws` if the Monte Carlo error of the run limits the power of the audit, or if there are fewer
             than twelve exact chains; `chains` if the error of the exact chains limits the power.
         remembered: fraction of the starting value of a function that remains in its later values, as a lower confidence
-            bound (95 %); the largest of all functions. If it is above 0.1, a component of the function may not have
-            moved at all, and a bias of this component is not visible.
-        moved: fraction of their starts that the exact chains have forgotten; near 0, the chains have hardly moved.
+            bound (95 %); the largest fraction of all functions. If it is above 0.1, a component of the function may not
+            have moved at all, and a bias of this component is not visible.
+        moved: fraction of their starting values that the exact chains have forgotten; near 0, they have hardly moved.
         chains, steps, acceptance: number of exact chains, number of steps of each chain, and acceptance rate.
         cost: `seconds` divided by the duration of the run in seconds.
         seconds: duration of the audit in seconds.
@@ -177,7 +177,7 @@ def decide(
     The outcome is `drifted` if the drift test or a bias is significant. Otherwise it is `passed` if all these
     conditions hold, and `undecided` if not:
 
-    - The confidence bounds of all biases are within the tolerance. The bound of the pooled sd is within half of it.
+    - The confidence bounds of all biases are within the tolerance, and that of the pooled sd within half of it.
     - The audit would detect a bias of the size of the tolerance.
     - There are at least twelve exact chains, and they have forgotten their starts.
 
@@ -185,7 +185,7 @@ def decide(
         test: result of the drift test.
         biases: biases of the functions that vary, by name.
         pooled_sd: bias of the sd of all predictions at the rows together, and the standard error of this bias.
-        moved: fraction of their starts that the exact chains have forgotten.
+        moved: fraction of their starting values that the exact chains have forgotten.
         effort: number of exact chains and steps, acceptance rate and duration.
         tolerance: limit of the biases; the audit passes only if it excludes every larger bias.
     """

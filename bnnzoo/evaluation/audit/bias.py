@@ -13,9 +13,9 @@ from scipy import stats
 from bnnzoo.evaluation.formulas.rhat import FEWEST
 
 FEWEST_ESS = 100.0
-"""Smallest effective sample size of the run; with a smaller one, the error of a mean is too imprecise for a test."""
+"""Smallest effective sample size of a function in the run for a test of its biases; below, errors are too imprecise."""
 _LEAST_FORGOTTEN = 1e-3
-"""Smallest value of 1 - slope, by which `_exact_moments` divides.
+"""Smallest divisor 1 - slope in `_exact_moments`, with the slope of later values on starting values (`_slope`).
 
 The number 1 - slope is the fraction of its starting value that a chain has forgotten. A chain that has forgotten a
 smaller fraction contains no information about the posterior.
@@ -30,7 +30,8 @@ MAX_REMEMBERED = 0.1
 
 `estimate` assumes that a chain forgets all components of a function at the same rate. But a chain may never forget some
 component, such as the mode in which the chain is. Such a component causes neither a visible drift nor a visible bias.
-The fraction that remains is then at least the fraction of the function's variance that comes from this component.
+The remaining fraction of the starting value is then at least the fraction of the function's variance that comes from
+this component.
 """
 
 

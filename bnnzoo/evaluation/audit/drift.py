@@ -38,17 +38,17 @@ _PILOTS, _ROUNDS, _STEPS_A_ROUND = 16, 16, 4
 If the acceptance rate stays too low, there are up to twice as many rounds.
 """
 _INSPECTED, _STEPS_INSPECTED = 4, 100
-"""Number of pilots that are inspected with a pass over all rows, and number of steps of each pilot before it."""
+"""Number of pilots that are inspected with a pass over all rows, and steps of each pilot before the inspection."""
 _ACCEPTANCE = 0.7
 """Acceptance rate to which the step size is tuned."""
 _SHORTEST = 1 / 8
-"""Smallest step size divided by the largest step size; the logarithm of a step size is uniform between them."""
+"""Smallest step size divided by the largest step size; log step sizes are uniform between the logs of both."""
 _FLIPS = 9_999
 """Number of random sign flips, from which the distribution of the test statistic is estimated."""
 FEWEST_FLIPPED = 12
 """Smallest number of chains for which random sign flips can give a p-value below the level of an audit."""
 _ELEMENTS = 2**24
-"""Largest product of rows, parameters and chains that are advanced together."""
+"""Largest product of rows per step, parameters, and chains that are advanced together."""
 
 
 class Kernel(NamedTuple):
@@ -64,9 +64,9 @@ def kernel_for(posterior: AbstractPosterior, pilots: Float[np.ndarray, "pilot di
     """Tune a transition kernel of Hamiltonian steps.
 
     For many rows and few parameters, the steps use mini-batches with a control variate and the noise penalty, and draw
-    influential rows more often. An inspection then tests whether chains of such steps are exact; they are not if, for
-    example, some rows have no effect on the steps. If they are not exact, and in all other cases, every step uses all
-    rows.
+    influential rows more often. An inspection then tests whether chains of such steps are exact. The chains are not
+    exact if, for example, some rows have no effect on the steps. Every step uses all rows if the chains are not exact,
+    if there are few rows, or if there are many parameters.
 
     Args:
         posterior: the target.
@@ -203,7 +203,7 @@ def trace(
 def _settle_pilots(
     sampler: Penalty, posterior: AbstractPosterior, positions: Array, states: Any, key: PRNGKeyArray
 ) -> Any:
-    """Return states of the pilots (chains that tune the kernel), with the same curvature estimate and anchor in all.
+    """Return states of the pilots (chains that tune the kernel), all with the same curvature estimate and anchor.
 
     The anchor is the point about which the control variate expands the log-likelihood.
     """

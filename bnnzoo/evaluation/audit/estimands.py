@@ -28,7 +28,7 @@ _MOST_WEIGHTS = 1000
 _SMALLEST_PROBABILITY = 1e-6
 """Smallest probability from which log odds are computed; smaller ones are dominated by float32 rounding."""
 _LINEAR_TOLERANCE = 1e-3
-"""Largest deviation from linearity, relative to the change of the outputs; it allows for float32 rounding."""
+"""Largest deviation from linearity, relative to the change of the outputs, that float32 rounding explains."""
 
 
 def audited_inputs(predictor: Predictor) -> Shaped[np.ndarray, "probe ..."]:
@@ -41,7 +41,7 @@ def audited_inputs(predictor: Predictor) -> Shaped[np.ndarray, "probe ..."]:
 
 
 def halfway(rows: Shaped[np.ndarray, "probe ..."]) -> Shaped[np.ndarray, "pair ..."]:
-    """Return the midpoints of pairs of inputs that are far apart in the file; the data may have a gap there.
+    """Return the midpoints of pairs of inputs that are far apart in the file; the data may have a gap between them.
 
     The result is empty for images, and for inputs that are whole numbers.
     """
@@ -52,7 +52,7 @@ def halfway(rows: Shaped[np.ndarray, "probe ..."]) -> Shaped[np.ndarray, "pair .
 
 
 class Estimands:
-    """Functions of theta that an audit tests.
+    """Functions of the parameters theta that an audit tests.
 
     A call returns the values of the functions by name, each as an array [draw, value]. The functions are:
 
@@ -97,7 +97,7 @@ class Estimands:
         return BETWEEN.format(self.first)
 
     def __call__(self, draws: Float[np.ndarray, "draw both"]) -> dict[str, Float[np.ndarray, "draw value"]]:
-        """Return the functions' values at draws on their natural scale; the mode of the chain may follow a draw."""
+        """Return the values at draws on their natural scale; if linearised, its chain's mode follows each draw."""
         values = {self.first: self._predictions(draws, self._x)}
         if len(self._between):
             values[self.between] = self._predictions(draws, self._between)
@@ -130,10 +130,10 @@ def is_linear(
     *,
     predicting: Predicting | None = None,
 ) -> bool:
-    """Whether the outputs are linear in the weights and no permutation of weights leaves the likelihood unchanged.
+    """Whether outputs are linear in the network's weights and no permutation of weights keeps the likelihood unchanged.
 
     The test compares the outputs half way between two draws with the mean of the outputs at both draws. For a mixture
-    of several components, the result is false, because a permutation of the components has the same likelihood.
+    likelihood, the result is false, because a permutation of its components has the same likelihood.
 
     Args:
         posterior: the posterior whose draws are audited.

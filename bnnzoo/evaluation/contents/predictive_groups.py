@@ -18,7 +18,7 @@ def add(record: Record, groups: Mapping[str, Mapping[str, Shaped[np.ndarray, "..
     Args:
         record: the run, which must have a file.
         groups: the variables of each group. The variable `draw` of a group lists the draws from which the group was
-            computed; it becomes the coordinate of its draws.
+            computed; this list becomes the coordinate `draw` of the group.
     """
     assert record.file is not None
     inputs = [str(name) for name in tuple(record.tree["constant_data"]["x"].dims)[1:]]

@@ -74,7 +74,7 @@ class Record:
 
     @property
     def is_extensible(self) -> bool:
-        """Whether `resume` can add draws: the file has the model, and the run is unfinished or has its last state."""
+        """Whether `resume` can add draws: the file has the model and the last state of the chains, or is unfinished."""
         has_state = schema.FINAL_STATE in self.tree.children or self.attributes["complete"] == 0
         return has_state and self.names_a_model
 
@@ -167,8 +167,8 @@ class Record:
     def declarations(self) -> dict[str, dict[str, Any]]:
         """Declarations of the statistics by the sampler, by name of the statistic.
 
-        A declaration has the field `reduce` ("mean" or "last"). It may have `long_name`, `limit`, `limit_label` and
-        `limit_unless`. The limit fields are left out if the final inspection computed the diagnostic `limit_unless`.
+        The fields of a declaration are those of `Statistic`, with `long_name` instead of `label`. The fields of the
+        limit are left out if the final inspection computed the diagnostic that `limit_unless` names.
         """
         inspected = json.loads(self.attributes.get("inspected", "{}"))
         declarations = json.loads(self.attributes.get("statistics", "{}"))
@@ -211,7 +211,7 @@ class Record:
 
     @functools.cached_property
     def draw_weights(self) -> Float[np.ndarray, " draw"] | None:
-        """Weights that the sampler gave to its draws, with the sum 1; None if it does not weight them.
+        """Weights that the sampler gave to its draws, with the sum 1; None if the sampler does not weight draws.
 
         Raises:
             DamagedError: if a log weight is NaN or +infinity, or if all are -infinity.

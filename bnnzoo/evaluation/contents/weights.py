@@ -111,7 +111,7 @@ class Weights:
     def still_chains(self) -> int:
         """Return the number of stuck chains.
 
-        A chain is stuck if at least half of its draws, and at least ten, follow each other without a move. A few
+        A chain is stuck if at least half of its draws, and at least ten draws, are consecutive and equal. A few
         rejections in a row are therefore not counted.
         """
         num_still, num_draws = 0, self.has_moved.shape[1] + 1

@@ -249,8 +249,8 @@ def of_quantities(
 
     - `rhat`, `ess_bulk`, `ess_tail`: worst values of all quantities. Constant quantities are ignored, unless all
       quantities are constant.
-    - `mcse`, `mcse_over_sd`, `between_share`, `modes`: Monte Carlo error of the first quantity, and agreement of the
-      chains about it.
+    - `mcse`, `mcse_over_sd`: Monte Carlo errors of the first quantity (`worst_diagnostics`).
+    - `between_share`, `modes`: agreement of the chains about the first quantity (`between_chains`).
     - `rhat_combination`: R-hat of the worst-mixing linear combination of all quantities. `rhat_combination_limit` is
       the limit that mixed chains rarely exceed (`combination`).
     - `weights_ess`: effective sample size 1 / sum_s w_s^2 of draws s with weights w_s.

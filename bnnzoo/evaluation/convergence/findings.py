@@ -24,9 +24,9 @@ _FEWEST_CHAINS = 4
 With a total ESS of only 100, the estimate of a standard deviation would have an error of 7 %.
 """
 _NEARLY_ALL = 0.99
-"""If the sampled directions contribute this fraction of the variance of the network's function, the rest is ignored."""
+"""Variance fraction of the sampled directions from which the effect of the other directions counts as small."""
 OOD_AUROC_LIMITS = (0.6, 0.8)
-"""Thresholds of the AUROC: below the first, unfamiliar rows are not detected; above the second, they are.
+"""AUROC below which unfamiliar rows count as not detected, and AUROC above which they count as detected.
 
 The standard error of the AUROC is taken into account.
 """
@@ -72,7 +72,7 @@ class Limits(NamedTuple):
     A sampler without a Metropolis test estimates this ratio for itself.
     """
     variance_ratio_worst: float = 1.2
-    """Largest such ratio in any direction; the standard deviation is then 10 % too large."""
+    """Largest ratio of these variances in any direction; at 1.2, the standard deviation is 10 % too large."""
     diverging: float = 0.01
     """Largest fraction of divergent steps."""
     ebfmi: float = 0.3
@@ -211,7 +211,7 @@ def answer_ran(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) ->
 
 
 def _describe_missing_directions(diagnosis: Mapping[str, Any]) -> str:
-    """Describe the effect of directions that were not sampled on predictions; empty if it is small."""
+    """Describe the effect of directions that were not sampled on predictions; empty if this effect is small."""
     fraction = diagnosis.get("variance_fraction", 1.0)
     if not fraction < _NEARLY_ALL:
         return ""
@@ -255,8 +255,8 @@ def answer_converged(
 def answer_calibrated(curve: Calibration, rows: int) -> Answer:
     """Answer whether the run is calibrated, from the confidence interval of the calibration gap.
 
-    The answer is "no" if the lower end of the interval exceeds the tolerance. Otherwise it is "unsure" if the upper end
-    is too large, because there are too few test rows.
+    The answer is "no" if the lower end of the interval exceeds `MARGIN`. Otherwise it is "unsure" if the upper end
+    exceeds `COARSEST`, because there are too few test rows.
     """
     interval = f"{calibration_distance.LEVEL:.0%} interval {100 * curve.low:.1f} to {100 * curve.high:.1f} %"
     text = (

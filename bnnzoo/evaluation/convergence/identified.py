@@ -141,7 +141,7 @@ def _weights_to_test(predictor: Predictor, dim: int) -> Int[np.ndarray, " weight
 
 
 def _rough_rhats(predictor: Predictor, dim: int) -> Float[np.ndarray, " weight"]:
-    """Return, for each weight, the variance between the halves of chains divided by the variance within the halves."""
+    """Return, for each weight, the variance of the means of all half chains, divided by the variance within them."""
     (chains, count), draws = predictor.record.shape, predictor.draws
     sums, square_sums, counts = (np.zeros((2 * chains, size)) for size in (dim, dim, 1))
     reference = np.asarray(draws[0:1][:, :dim], float)

@@ -14,7 +14,7 @@ from bnnzoo.recipe import duration
 _BETWEEN = {"rhat", "rhat_combination", "lp_rhat"}
 """Kinds of findings about an R-hat, which compares the chains with each other."""
 _DISAGREEMENT = _BETWEEN | {"ess_bulk", "ess_tail"}
-"""Kinds of findings that occur if chains are in different modes; the ESS of all chains together is then small too.
+"""Kinds of findings that occur if chains are in different modes; the ESS of all chains together is also small then.
 
 The remedy for all of them is a longer run, unless the chains never leave their modes.
 """
@@ -114,7 +114,7 @@ def describe_unsettled(
 
 
 def continuation(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> dict[str, str | int]:
-    """Return the field of `bnnzoo resume` that adds the missing draws: `budget` or `draws`, with its value.
+    """Return the option of `bnnzoo resume` that adds the missing draws: `budget` or `draws`, with its value.
 
     The result is empty if more draws are not the remedy, or if the run cannot be extended. If the number of missing
     draws is unknown, the run becomes twice as long.
@@ -169,7 +169,7 @@ def _factors_of_agreeing_chains(diagnosis: Mapping[str, Any], mixing: Sequence[F
     """Return, for each finding, the factor by which the value misses the limit; empty if the chains disagree.
 
     If the chains agree, R-hat - 1 is inversely proportional to the number of draws, and the effective sample size is
-    proportional to it. The factor is therefore also the factor by which the run must be longer.
+    proportional to this number. The factor is therefore also the factor by which the run must be longer.
     """
     excess = [(finding.value - 1, finding.limit - 1) for finding in mixing if finding.kind in _BETWEEN]
     if diagnosis.get("modes", 1) > 1 or any(not value <= _AGREEMENT for value, _ in excess):

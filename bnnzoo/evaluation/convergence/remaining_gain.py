@@ -2,8 +2,9 @@
 
 The mean log predictive density of training rows is computed from all draws and from the first half of each chain. The
 Monte Carlo error of a predictive density lowers its mean logarithm by an amount that is inversely proportional to the
-number of draws. So the gain of the second half is also an estimate of the gain that is left: n draws have lost as much
-as they have gained over n / 2 draws. A chain that still moves to better predictions has a gain too.
+number of draws. So the gain of the second half is also an estimate of the gain that is left: with n draws, the mean
+logarithm is still too low by as much as it rose from n / 2 draws to n draws. A chain that still moves to better
+predictions has a gain too.
 """
 
 from __future__ import annotations

@@ -45,17 +45,17 @@ def of_statistics(
 
 
 def of_inspection(inspected: str) -> dict[str, float]:
-    """Summarise the inspection of each chain that the sampler made at the end of the run.
+    """Summarise the numbers that the sampler computed in its inspection of each chain at the end of the run.
 
-    - `unseen` and `unseen_shift`: mean over chains, or half of the largest value if that is larger. They measure the
-      effect of rows whose influence the steps do not show.
+    - `unseen`, `unseen_shift`: fraction of the curvature that the steps miss, and the resulting shift of a mean in
+      standard deviations; mean over chains, or half of the largest value if that is larger.
     - `variance_ratio`: variance of the draws in an average direction, divided by the posterior variance, as estimated
       by a sampler without a Metropolis test; mean over chains. `variance_ratio_se` is its standard error, if the
       sampler reports one.
     - `variance_ratio_worst`: the same ratio in the direction where it is largest; mean over chains.
     - `rows_needed`: number of rows per step with which the noise penalty would have sigma2 = 1, where sigma2 is the
       variance of the noise in the log acceptance ratio; mean over chains.
-    - `unbiased_step_size`: step size at which the ratios would hardly exceed 1; smallest value of all chains.
+    - `unbiased_step_size`: step size at which the variance ratios would hardly exceed 1; smallest value of all chains.
 
     Args:
         inspected: the attribute `inspected` of the file, a JSON object with a list of values per chain.

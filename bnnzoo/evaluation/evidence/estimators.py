@@ -121,12 +121,12 @@ def _distrust_reason(attributes: Mapping[str, Any]) -> str:
 
 
 def of_weights(log_weights: Float[np.ndarray, "chain draw"], log_unit: float = 0.0) -> Evidence:
-    """Estimate log p(D) by the log of the mean weight of independent draws.
+    """Estimate log p(D) by the log of the mean importance weight of independent draws.
 
     The standard error is sd(w) / (mean(w) sqrt(S)) for the weights w of S draws (delta method).
 
     Args:
-        log_weights: log weight of each draw.
+        log_weights: log p(D, theta) - log q(theta) of each draw theta, where q is the proposal density.
         log_unit: number that is added to convert the log density of scaled targets to original units.
     """
     values, count = log_weights.astype(np.float64).reshape(-1), log_weights.size
@@ -147,7 +147,7 @@ def of_acceptance(
 
     Args:
         log_bound: log k at each draw.
-        tries: number of proposals of each draw, a geometric random variable; for thinned draws, the mean number.
+        tries: number of proposals per accepted draw, a geometric random variable; for thinned draws, the mean number.
         log_unit: number that is added to convert the log density of scaled targets to original units.
     """
     accepted = tries.shape[1] / tries.sum(1)

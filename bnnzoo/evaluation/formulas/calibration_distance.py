@@ -26,7 +26,7 @@ COARSEST = 0.15
 def half_width(rows: int, targets: int) -> float:
     """Return half of the width of the interval of a gap, by the inequality of Dvoretzky, Kiefer and Wolfowitz.
 
-    There are two curves per target, and each curve has the same part of the error probability.
+    There are two curves per target. The error probability 1 - `LEVEL` is divided equally among all curves.
     """
     return math.sqrt(math.log(4 * targets / (1 - LEVEL)) / (2 * rows))
 
@@ -51,8 +51,8 @@ def of_intervals(pit: Float[np.ndarray, "row target"], names: Sequence[str] = ()
     interval; it detects intervals of wrong width. The second curve is the distribution function of the transforms; it
     detects predictions that are too high or too low. Targets are not pooled, because too wide intervals of one target
     would hide too narrow intervals of another. The worst target is reported. The confidence interval follows from the
-    inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's constant (1990). All curves share the error
-    probability.
+    inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's constant (1990). The error probability 1 - `LEVEL` is
+    divided among all curves.
 
     Args:
         pit: probability integral transforms.

@@ -32,7 +32,7 @@ _GRID, _POINTS = 33, 16
 _MAX_STEPS = 64
 """Largest number of grids that refine one end."""
 _ERROR = 1e-3
-"""Largest error of an end, relative to the width of the interval from `low` to `high`; ends are rounded outwards."""
+"""Largest error of an end, relative to the width of the first interval in `hull`; ends are rounded outwards."""
 _SCORES = 2**23
 """Largest number of scores (rows x candidates x training rows) that are computed at a time."""
 
@@ -41,7 +41,7 @@ def least_rank(alpha: float, num_rows: int) -> int:
     """Return the smallest rank with which a candidate belongs to the conformal set; the lowest score has rank 1.
 
     Args:
-        alpha: one minus the level.
+        alpha: one minus the level of the set.
         num_rows: number of training rows, without the new row.
     """
     return math.floor(alpha * (num_rows + 1) + 1e-9) + 1
@@ -164,7 +164,7 @@ def _end(
     unit: Float[np.ndarray, " row"],
     discrete: bool,
 ) -> Float[np.ndarray, " row"]:
-    """Return one end: widen the grid until its last candidate is outside the set, then refine the end."""
+    """Return one end of each set: widen the grid until its last candidate is outside the set, then refine the end."""
     inner, outer, is_open = _outermost(grid, inside, grid[-1])
     limit, step = np.maximum(_ERROR * unit, 1.0 if discrete else 0.0), 2 * unit
     for _ in range(_MAX_STEPS):
@@ -184,9 +184,9 @@ def _outermost(
     inside: Bool[np.ndarray, "candidate row"],
     default: Float[np.ndarray, " row"],
 ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"], Bool[np.ndarray, " row"]]:
-    """Return the last candidate in the set, the candidate after it, and whether the final candidate is in the set.
+    """Return the last candidate that is in the set, the next candidate, and whether the set has the last grid point.
 
-    If no candidate is in the set, the default and the first candidate are returned.
+    If no candidate is in the set, the first two results are the default and the first candidate.
     """
     count, has_inside = len(points), inside.any(0)
     last = np.where(has_inside, count - 1 - inside[::-1].argmax(0), -1)

@@ -56,7 +56,8 @@ def energy_distance(
 ) -> Float[np.ndarray, "*row"]:
     """Return the squared energy distance 2 E|X - Y| - E|X - X'| - E|Y - Y'|, in the units of the points.
 
-    It equals twice the integral of (F - G)^2 (Szekely and Rizzo 2013, Journal of Statistical Planning and Inference
+    X and X' are independent with the distribution function F (`first`), Y and Y' with G (`second`). The distance equals
+    twice the integral of (F - G)^2 (Szekely and Rizzo 2013, Journal of Statistical Planning and Inference
     143). The arguments are those of `wasserstein`.
     """
     return 2 * _integral(points, (first - second) ** 2, is_discrete)
@@ -65,16 +66,17 @@ def energy_distance(
 def class_total_variation(
     first: Float[np.ndarray, "row class"], second: Float[np.ndarray, "row class"]
 ) -> Float[np.ndarray, " row"]:
-    """Return the total variation distance of class probabilities, sum_c |p_c - q_c| / 2."""
+    """Return the total variation distance, sum_c |p_c - q_c| / 2, of class probabilities p and q."""
     return np.abs(first - second).sum(-1) / 2
 
 
 def class_energy_distance(
     first: Float[np.ndarray, "row class"], second: Float[np.ndarray, "row class"]
 ) -> Float[np.ndarray, " row"]:
-    """Return the squared energy distance of class probabilities, sum_c (p_c - q_c)^2.
+    """Return the squared energy distance, sum_c (p_c - q_c)^2, of class probabilities p and q.
 
-    It is 2 E d(X, Y) - E d(X, X') - E d(Y, Y') with d = 1 for different classes and 0 for equal ones.
+    It is 2 E d(X, Y) - E d(X, X') - E d(Y, Y') for independent X, X' from p and Y, Y' from q. The distance d is 1 for
+    different classes and 0 for equal classes.
     """
     return ((first - second) ** 2).sum(-1)
 

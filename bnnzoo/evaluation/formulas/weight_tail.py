@@ -14,9 +14,9 @@ EQUAL_WEIGHTS_RANGE = 1e-3
 def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
     """Return Pareto k, the shape of a generalised Pareto distribution that is fitted to the largest weights.
 
-    It is 0 if all weights are almost equal, and infinite with fewer than 25 weights or if no fit is possible.
+    Pareto k is 0 if all weights are almost equal, and infinite with fewer than 25 weights or if no fit is possible.
 
-    Vehtari, Simpson, Gelman, Yao and Gabry 2024, J. Mach. Learn. Res. 25(72).
+    See Vehtari, Simpson, Gelman, Yao and Gabry 2024, J. Mach. Learn. Res. 25(72).
     """
     finite = np.sort(log_weights[np.isfinite(log_weights)].astype(np.float64))
     if 25 <= finite.size == log_weights.size and np.ptp(finite) < EQUAL_WEIGHTS_RANGE:
@@ -35,7 +35,7 @@ def pareto_k(log_weights: Float[np.ndarray, "*draws"]) -> float:
 
 
 def of_weights(log_weights: Float[np.ndarray, "*draws"]) -> tuple[Finding, ...]:
-    """Return a finding if the tail of the weights is too heavy; it states the effective number of draws."""
+    """Return a finding if the tail of the weights is too heavy; the finding states the effective number of draws."""
     k, size = pareto_k(log_weights), log_weights.size
     k_limit = min(1 - 1 / np.log10(max(size, 11)), 0.7)
     if k <= k_limit:

@@ -39,7 +39,7 @@ class Ready(NamedTuple):
 
 
 def objection(predictor: Predictor) -> str:
-    """Return the reason why the run has no conformal intervals without calibration rows; empty if it has them."""
+    """Return the reason why the run has no conformal intervals without calibration rows; else empty."""
     record = predictor.record
     attributes = record.attributes
     if attributes["exactness"] != "exact":

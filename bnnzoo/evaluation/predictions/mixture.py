@@ -29,7 +29,7 @@ ELEMENTS = 2**21
 _RELATIVE_ERROR = 1e-6
 """Largest error of a quantile, in predictive standard deviations; float32 outputs are not more accurate."""
 _MAX_STEPS = 200
-"""Largest number of steps of a search."""
+"""Largest number of steps of a search for a quantile."""
 
 
 class DrawMixture(eqx.Module):
@@ -44,7 +44,7 @@ class DrawMixture(eqx.Module):
     """Logarithms of the normalised weights."""
 
     def likelihood(self, arrays: Any) -> OutputDistribution:
-        """Return the likelihood of one draw."""
+        """Return the likelihood of the draw whose part of `self.arrays` is `arrays`."""
         return eqx.combine(arrays, self.rest)
 
 
@@ -54,7 +54,7 @@ def _likelihoods_and_outputs(
 ) -> tuple[Any, Any, Shaped[Array, "draw row ..."]]:
     """Return the arrays inside the likelihoods of the draws, the rest of the likelihood, and the outputs.
 
-    The map takes one draw per step, because a convolution whose kernels differ within a batch is slow.
+    The function evaluates one draw at a time, because a convolution whose kernels differ within a batch is slow.
     """
 
     def is_array(leaf: Any) -> bool:
@@ -222,7 +222,7 @@ def _bracket(
 
 
 def _itp_point(low: Array, high: Array, below: Array, above: Array, slack: Array, radius: Array) -> Array:
-    """Return the next point of the ITP method: the secant point, which is moved towards the middle in two steps."""
+    """Return the next point of the ITP method: the secant point, moved twice towards the middle of the bracket."""
     half, width = (low + high) / 2, high - low
     secant = low - below * width / jnp.where(above == below, 1.0, above - below)
     direction = jnp.sign(half - secant)
@@ -308,7 +308,7 @@ def _num_outputs(predictor: Predictor, inputs: Shaped[np.ndarray, "row ..."]) ->
 def _join_pieces(
     pieces: list[tuple[Any, Any, Any]], log_weights: Float[np.ndarray, " draw"], precision: str
 ) -> DrawMixture:
-    """Join the results for pieces of draws; real numbers are converted to the given precision."""
+    """Join the results of `_likelihoods_and_outputs` for pieces of draws, with real numbers in the given precision."""
 
     def join(*leaves: Any) -> np.ndarray:
         joined = np.concatenate([np.asarray(leaf) for leaf in leaves])

@@ -1,4 +1,4 @@
-"""Rows that are given to a run for prediction or evaluation, checked against its training rows."""
+"""Rows that are given to a run for prediction or evaluation, checked against the training rows of the run."""
 
 from __future__ import annotations
 

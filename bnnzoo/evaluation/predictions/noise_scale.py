@@ -27,7 +27,7 @@ SMALL = 0.01
 LARGEST = 10.0
 """Largest plausible noise scale, in standard deviations of the target; a larger one is not from the posterior."""
 _FEWEST_ROWS = 20
-"""Smallest number of training rows for a test of the largest draw; with fewer, the prior determines this draw."""
+"""Smallest number of training rows for a test of the largest drawn noise scale; with fewer, the prior determines it."""
 
 
 def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row target"] | None) -> dict[str, Any]:
@@ -69,8 +69,8 @@ def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row targ
 def target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
     """Return the standard deviations of the training targets.
 
-    They are the scales of the scaler, which are 1 for targets that are not standardised. Only if several targets are
-    not standardised, they are computed from the training rows.
+    The result is the scales of the scaler, which are 1 for targets that are not standardised. Only if there are several
+    targets and none is standardised, the standard deviations are computed from the training rows.
     """
     sd = predictor.scaler.y_sd.astype(np.float64)
     if len(sd) == 1 or predictor.classifies or np.any(sd != 1) or not predictor.record.has_training_rows:

@@ -35,7 +35,7 @@ class PredictiveDistribution:
     and may have further axes in front. For example, `grid[:, None]` evaluates a grid of points at every row.
 
     For class labels, `mean`, `sd`, `aleatoric_sd`, `epistemic_sd`, `cdf`, `quantile` and `interval` raise a UsageError.
-    For numbers, `probabilities`, `mode` and `mutual_information` raise a UsageError. The others exist for both.
+    For numbers, `probabilities`, `mode` and `mutual_information` raise a UsageError. All other members exist for both.
     """
 
     def __init__(self, predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0, classes: Any = None):
@@ -44,8 +44,8 @@ class PredictiveDistribution:
         Args:
             predictor: the predictor of a run.
             x: inputs as `new_rows.inputs_of` returns them.
-            seed: seed of the samples. They also give the entropy of numbers, and quantiles if NumPyro has no
-                distribution function.
+            seed: seed of the samples. The entropy of numbers is estimated from samples, and so are quantiles if NumPyro
+                has no distribution function.
             classes: labels of the classes, in the order of `probabilities`; by default the class names of the run.
 
         Raises:
@@ -312,7 +312,7 @@ def _broadcast(values: Shaped[np.ndarray, "..."], shape: tuple[int, ...]) -> Sha
     """Return the values, broadcast to arrays whose last axes are `shape`.
 
     Raises:
-        UsageError: if they cannot be broadcast.
+        UsageError: if the values cannot be broadcast.
     """
     try:
         broadcast = np.broadcast_to(values, np.broadcast_shapes(values.shape, shape))
@@ -330,7 +330,7 @@ def check_level(level: float) -> None:
     """Check the level of an interval.
 
     Raises:
-        UsageError: if it is not between 0 and 1.
+        UsageError: if the level is not between 0 and 1.
     """
     if not 0 < level < 1:
         raise UsageError(f"level: must be above 0 and below 1 (got {level:g}); use [[level=0.9]] for 90 %")

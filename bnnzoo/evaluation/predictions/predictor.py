@@ -183,7 +183,7 @@ class Predictor:
     def _check_finite(self) -> Callable[[Float[np.ndarray, "some dim"]], None]:
         """Function that raises an error for draws with numbers that are not finite.
 
-        The function has no reference to the predictor, so that the memory of cached draws can be freed with it.
+        The function has no reference to the predictor, so that cached draws are freed together with the predictor.
         """
         posterior = self.posterior if self.predicts else None
         return functools.partial(agreement.check_finite, posterior=posterior, path=self.record.path)
@@ -212,7 +212,7 @@ class Predictor:
         return lighter_predictor
 
     def of_sampled_directions(self) -> Predictor:
-        """Return a predictor that does not add directions that are not sampled, for tests of the chains.
+        """Return a predictor whose predictions leave out the directions that are not sampled, for convergence tests.
 
         The draws of the other directions are independent. With them, chains would seem to agree better than they do.
         """

@@ -37,7 +37,7 @@ _PAGE_PASSES = 8
 
 
 def for_diagnosis(predictor: Predictor, num_probes: int = PROBES) -> Predictor:
-    """Return a predictor with the draws that are used for convergence diagnostics, without unsampled directions."""
+    """Return a predictor with the draws for convergence diagnostics, and without directions that are not sampled."""
     predictor = predictor.of_sampled_directions()
     rows = 2 * num_probes + _LEAST_DENSITY_ROWS if predictor.has_rows else 0
     stride = _stride(predictor, rows, fewest=_LEAST_DRAWS, most_bytes=_DIAGNOSIS_BYTES)
@@ -70,7 +70,7 @@ def _stride(predictor: Predictor, rows: int, *, fewest: int, most_bytes: int) ->
     """Return the stride k with which every k-th draw of each chain is used.
 
     It is the smallest stride with which the draws take at most `most_bytes` bytes, and the predictions of `rows` rows
-    cost at most `_WORK` operations. A smaller stride is used if fewer than `fewest` draws per chain would remain.
+    cost at most `_WORK` operations. A smaller stride is used if fewer than `fewest` draws per chain would be left.
     """
     chains, count = predictor.record.shape
     affordable_draws = most_bytes / predictor.draws.row_bytes

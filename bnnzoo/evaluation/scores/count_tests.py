@@ -37,10 +37,10 @@ def of_rows(
 
     - `dispersion`: mean of (y - mean)^2 / variance over the rows, with the predictive mean and variance. Its
       expectation is 1 for correct predictions.
-    - `dispersion_p`: p-value: fraction of the simulated sets of counts whose dispersion is at least as large.
+    - `dispersion_p`: p-value: fraction of the simulated sets of counts with at least the observed dispersion.
     - `zeros`: fraction of the observed counts that are 0.
     - `zeros_expected`: mean fraction of zeros in the simulated sets.
-    - `zeros_p`: p-value: fraction of the simulated sets that have at least as many zeros.
+    - `zeros_p`: p-value: fraction of the simulated sets with at least the observed fraction of zeros.
 
     Both p-values count the observed set as one of the simulated sets. A set has one count per row and target. All
     counts of a set come from one draw of the parameters, because all rows share the uncertainty of the parameters.

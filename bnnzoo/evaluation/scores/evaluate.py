@@ -134,7 +134,7 @@ def _log_rounded(
 def rounding_caveat(predictor: Predictor, estimates: Mapping[str, Estimate]) -> str:
     """Explain why `nll` is meaningless for rounded targets; return an empty text if `nll` has a meaning.
 
-    It has a meaning if the targets are not rounded, or if the density is smooth. If the density is smooth, the
+    The metric has a meaning if the targets are not rounded, or if the density is smooth. If the density is smooth, the
     probability of a rounding interval is about the density times the rounding step.
     """
     if "nll_rounded" not in estimates or not predictor.has_continuous_targets:

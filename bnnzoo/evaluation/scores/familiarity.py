@@ -106,7 +106,7 @@ def of_run(
 def _target_sds(predictor: Predictor) -> Float[np.ndarray, " target"] | float:
     """Return the standard deviations of the training targets in the units of the network.
 
-    They are 1 if the targets were standardised. If the file has no targets, 1 is returned.
+    The result is 1 if the targets were standardised, or if the file has no targets.
     """
     y = predictor.record.group("observed_data").get("y")
     if y is None or not len(y):

@@ -31,7 +31,7 @@ DISTANCES = ("total_variation", "wasserstein", "energy_distance")
 
 
 class Distance(NamedTuple):
-    """A number that compares a run with a reference.
+    """A number that compares a run with a reference, such as `total_variation` or `nll_difference`.
 
     Attributes:
         value: the number for all draws of the reference.
@@ -45,7 +45,8 @@ class Distance(NamedTuple):
 class ReferenceDistances(NamedTuple):
     """The numbers that compare a run with a reference, and the same numbers for two halves of the reference.
 
-    `floor` has the mean number over all divisions of the chains into halves, for the distances and `agreement`.
+    `floor` compares one half of the reference's chains with the other half: the mean over all divisions into halves. It
+    has only the distances and `agreement`, the fraction of inputs with the same most probable class.
     """
 
     numbers: dict[str, Distance]
@@ -64,7 +65,7 @@ class _Predictions(NamedTuple):
     Attributes:
         distribution: the distribution function at the points [point, row, target], or class probabilities [row, class].
         mean: the means of the targets [row, target], or the class probabilities.
-        within: the variance between the draws' means [row, target], or the expected entropy of a draw [row, 1].
+        within: the variance of the mean over the draws [row, target], or the mean over draws of the entropy [row, 1].
         log_density: log density of the test targets [test_row].
     """
 
@@ -177,7 +178,7 @@ def _predictions(
 
 
 def _pooled(parts: Sequence[_Predictions], classifies: bool) -> _Predictions:
-    """Return the predictions of equally long chains together."""
+    """Return the predictions of all draws of some equally long chains, from the predictions of each chain."""
     mean = np.mean([part.mean for part in parts], 0)
     within = np.mean([part.within for part in parts], 0)
     if not classifies:

@@ -19,7 +19,7 @@ LEVELS = (50, 80, 90, 95)
 """Probabilities of the tested central intervals, in percent."""
 
 QUANTILES = tuple(sorted({(1 + sign * level / 100) / 2 for level in LEVELS for sign in (-1, 1)}))
-"""Probabilities of the quantiles at the ends of these intervals."""
+"""Probabilities of the quantiles at the ends of the central intervals in `LEVELS`."""
 
 
 class SampledScores(NamedTuple):

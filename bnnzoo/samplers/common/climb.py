@@ -12,7 +12,7 @@ from bnnzoo.posterior import AbstractPosterior
 
 _STEPS = 10
 _MIN_STEP_FRACTION = 2.0**-10
-"""A step that does not increase the density enough is halved, at most down to this fraction. Then the ascent ends."""
+"""Fraction of the full step, down to which a step is halved until it increases the density. Then the ascent ends."""
 _TOLERANCE = 1e-4
 """The ascent ends if the squared distance to the mode, per parameter and in standard deviations, is below this value.
 """
@@ -27,7 +27,7 @@ class Factor(Protocol):
         ...
 
     def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return F' g."""
+        """Return F' g for a gradient g."""
         ...
 
 
@@ -40,7 +40,7 @@ class _Climb(NamedTuple):
 
 
 def slope(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: Factor) -> Float[Array, " dim"]:
-    """Return F' grad log p. If F F' is the inverse curvature, this is the vector to the mode in standard deviations."""
+    """Return F' grad log p(theta). With F F' = (-Hessian)^-1 it is the vector to the mode in standard deviations."""
     return factor.project(jax.grad(posterior.log_density)(theta))
 
 

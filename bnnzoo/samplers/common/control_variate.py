@@ -99,9 +99,9 @@ def make_anchor(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, se
 
 
 def with_anchor(posterior: AbstractPosterior, *, second: bool) -> AbstractPosterior:
-    """Return the posterior with an anchor at its centre, which all chains share.
+    """Return the posterior with an anchor that all chains share, at `posterior.centre()`, a mode known in advance.
 
-    The posterior is returned unchanged if it has no centre, or if it is not a `NetworkPosterior`.
+    The posterior is returned unchanged if no such mode is known, or if it is not a `NetworkPosterior`.
     """
     centre = posterior.centre()
     if centre is None or not isinstance(posterior, NetworkPosterior):
@@ -110,7 +110,7 @@ def with_anchor(posterior: AbstractPosterior, *, second: bool) -> AbstractPoster
 
 
 def first_anchor(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, second: bool) -> Anchor:
-    """Return the first anchor of a chain that begins at `theta`: at the posterior's centre, or else at `theta`."""
+    """Return the first anchor of a chain: at `posterior.centre()`, or at the initial position `theta` if it is None."""
     centre, expansion = posterior.centre(), getattr(posterior, "expansion", None)
     if isinstance(expansion, Anchor):
         return expansion
@@ -139,10 +139,10 @@ _LEAST_CURVATURE = 0.1
 
 
 def known_precision(shape: Preconditioner, posterior: AbstractPosterior, anchor: Anchor) -> Preconditioner:
-    """Return the preconditioner whose precision is that of the posterior at the anchor.
+    """Return the preconditioner `shape` with a new precision: the curvature of the log posterior at the anchor.
 
-    If the anchor has no Hessian, or if the preconditioner is a single number, the preconditioner is returned unchanged.
-    If the log posterior is not concave at the anchor, the precision is `_make_definite` of its curvature.
+    If the anchor has no Hessian, or if `shape` is a single number, `shape` is returned unchanged. If the log posterior
+    is not concave at the anchor, `_make_definite` makes the curvature positive definite.
     """
     if anchor.hessian is None or shape.factor.ndim == 0:
         return shape

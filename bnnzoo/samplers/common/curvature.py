@@ -19,11 +19,11 @@ from bnnzoo.samplers.common.triangle import join_factors, triangle
 
 Kind = Literal["ggn", "fisher", "hessian"]
 _ELEMENTS = 2**22
-"""Largest number of elements in a block of derivatives. It limits the memory."""
+"""Largest number of derivatives (parameters x rows) that are computed together. It limits the memory."""
 
 
 class Matrix(eqx.Module):
-    """The linear map from a matrix eps to left (scale * eps) right', with orthogonal matrices `left` and `right`."""
+    """The map from a matrix eps to left (scale * eps) right'; * is elementwise, `left` and `right` are orthogonal."""
 
     left: Float[Array, "row row"]
     right: Float[Array, "column column"]
@@ -45,13 +45,13 @@ class Kronecker(eqx.Module):
         return jnp.concatenate([jnp.ravel(part) for part in parts])
 
     def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return F' g."""
+        """Return F' g for a gradient g."""
         block_parts = self._matrices(gradient)
         parts = [block.scale * (block.left.T @ part @ block.right) for block, part in block_parts]
         return jnp.concatenate([jnp.ravel(part) for part in parts])
 
     def _matrices(self, vector: Float[Array, " dim"]) -> list[tuple[Matrix, Float[Array, "row column"]]]:
-        """Return each block with its part of the vector, reshaped to a matrix."""
+        """Return the map of each block, and the block's part of the vector, reshaped to a matrix."""
         ends = list(accumulate(block.scale.size for block in self.blocks))
         parts = jnp.split(vector, ends[:-1])
         return [(block, part.reshape(block.scale.shape)) for block, part in zip(self.blocks, parts, strict=True)]
@@ -63,13 +63,13 @@ class Kronecker(eqx.Module):
 
 
 def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Factor:
-    """Return the Gaussian with the full precision matrix.
+    """Return the Gaussian whose precision is the full curvature matrix at `theta`.
 
-    For `ggn` and `fisher` the precision is beta sum_i R_i' R_i plus the diagonal matrix of `_base`. R_i is the matrix
-    that `_rows` returns for datum i, and beta is the likelihood power. In units of the prior the precision is T'T,
-    where T is the triangular factor of the rows of all R_i and of I. The product T'T is never computed. For `hessian`
-    the precision is minus the Hessian of the log density, with its eigenvalues raised to at least a millionth of the
-    largest eigenvalue.
+    For `ggn` and `fisher` the precision is beta sum_i R_i' R_i plus the diagonal matrix of `_base` (the prior). R_i is
+    the matrix that `_rows` returns for datum i, and beta is the likelihood power. In units of the prior the precision
+    is T'T, where T is the triangular factor of the rows of all R_i and of I. The product T'T is never computed. For
+    `hessian` the precision is minus the Hessian of the log density, with its eigenvalues raised to at least a millionth
+    of the largest eigenvalue.
     """
     if kind == "hessian":
         precision = _negative_hessian(posterior, theta)
@@ -93,7 +93,7 @@ def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) 
 
 
 def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Factor:
-    """Return the Gaussian whose precision is the diagonal of the precision matrix."""
+    """Return the Gaussian whose precision is the diagonal of the curvature matrix at `theta` (see `full`)."""
     if kind == "hessian":
         return Factor(jax.lax.rsqrt(_floor_eigenvalues(jnp.diag(_negative_hessian(posterior, theta)))))
     total = _sum(posterior, theta, kind, lambda rows: jnp.sum(rows**2, 0))
@@ -171,7 +171,7 @@ def _floor_eigenvalues(values: Float[Array, " dim"]) -> Float[Array, " dim"]:
 
 
 def kronecker_work(layout: Layout, num_rows: int) -> float:
-    """Return the number of multiplications with which `kronecker` computes its factors."""
+    """Return the number of multiplications that `kronecker` needs for `num_rows` rows (all rows of all data)."""
     return float(num_rows) * sum(a * b * (a + b) for a, b in map(_sides, layout.blocks))
 
 
@@ -183,9 +183,9 @@ def num_rows(posterior: AbstractPosterior, kind: Kind) -> int:
 
 
 def _lift_diagonal(matrix: Float[Array, "row row"]) -> Float[Array, "row row"]:
-    """Return a symmetric matrix with a diagonal that is larger by the size of the rounding errors.
+    """Return the symmetric matrix after an increase of its diagonal by the size of the rounding errors.
 
-    Without this, LAPACK's float32 eigenvectors of a rank-deficient matrix are occasionally NaN.
+    Without the increase, LAPACK's float32 eigenvectors of a rank-deficient matrix are occasionally NaN.
     """
     return matrix + _ridge(matrix) * jnp.eye(len(matrix), dtype=matrix.dtype)
 
@@ -207,8 +207,8 @@ def _base(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Ar
     """Return the diagonal of the prior's precision, plus the curvature of the likelihood's own parameters.
 
     These parameters, such as a noise scale, are not part of the network. A prior that is flat or has a kink has no
-    curvature. If the scales of the prior are fixed, its precision is therefore raised to at least the inverse of its
-    variance, so that draws are no wider than the prior.
+    curvature. If the scales of the prior are fixed, the prior's precision is therefore raised to at least the inverse
+    of the prior's variance, so that draws are no wider than the prior.
     """
     base, inner = prior_precision(posterior, theta), posterior.layout.network.dim
     prior = posterior.fixed_prior()
@@ -247,7 +247,7 @@ def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any,
 
 
 def _block(dim: int, rows_per_datum: int, min_data: int) -> int:
-    """Return the number of data whose derivatives are computed together. It is at least `min_data`."""
+    """Return the number of data, at least `min_data`, whose derivatives are computed together."""
     return max(1, min_data, _ELEMENTS // (dim * rows_per_datum))
 
 

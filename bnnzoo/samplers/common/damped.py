@@ -16,11 +16,11 @@ from bnnzoo.posterior import NetworkPosterior
 _FIRST_DAMPING = 1e-3
 """Damping of the first step, relative to the largest curvature."""
 _FACTORS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
-"""Factors of the damping that are tried in a step. The damping of the best one is kept for the next step."""
+"""Factors by which a step multiplies the damping. The step tries all, and keeps the best damping for the next step."""
 _MOST_OWN = 0.5
-"""Largest change of a parameter of the likelihood, such as the logarithm of the noise scale, in a step."""
+"""Largest change in a step of a parameter of the likelihood, such as the logarithm of the noise scale."""
 _RAISE = 64.0
-"""Factor of the damping after a step in which no damping increases the density."""
+"""Factor by which the damping is multiplied after a step in which none of the dampings increases the density."""
 
 
 def first_damping(values: Float[Array, " direction"]) -> Float[Array, ""]:
@@ -39,7 +39,7 @@ def step_up(
     vectors: Float[Array, "parameter direction"],
     damping: Float[Array, ""],
 ) -> tuple[Float[Array, " dim"], Float[Array, ""], Float[Array, ""]]:
-    """Make one step. It moves the network's parameters along damped directions, and those of the likelihood undamped.
+    """Make one step: damped for the network's parameters, undamped for the parameters of the likelihood.
 
     Args:
         posterior: the posterior of the whole network.
@@ -47,8 +47,8 @@ def step_up(
         sd: prior standard deviations of the network's parameters.
         own_sd: posterior standard deviations of the parameters of the likelihood.
         values: curvatures of the log posterior density along the directions, in units of the prior.
-        vectors: the directions. Orthogonal to all of them, the curvature is that of the prior.
-        damping: number that is added to the curvatures.
+        vectors: the directions. In directions orthogonal to all of them, the curvature is that of the prior.
+        damping: damping of the previous step. The step adds this number, times one of `_FACTORS`, to the curvatures.
 
     Returns:
         The new position, the damping of the next step, and the increase of the log density. If no damping increases the

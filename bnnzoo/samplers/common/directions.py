@@ -31,14 +31,14 @@ _FEWEST_DIRECTIONS, _ITERATIONS = 128, 4
 _PROBES, _SOLVER_STEPS = 8, 40
 _WORK, _MOST_ROWS = 4e10, 2**17
 """Limits of rows x parameters^2 and of rows for a Gauss-Newton matrix. Above them, a random subset of the rows is used.
-It has at least 4 rows per parameter and at least `_ROWS` rows, even if this exceeds the limits."""
+The subset has at least 4 rows per parameter and at least `_ROWS` rows, even above the limits."""
 _MOST_ELEMENTS = 2e8
-"""Largest number of parameters times rows of a Gauss-Newton matrix for subspace iteration, which multiplies it with
-about ten thousand vectors for every damped step to the mode."""
+"""Largest product of parameters and rows for subspace iteration, which multiplies the Gauss-Newton matrix with about
+ten thousand vectors for every damped step to the mode."""
 _ROWS, _COLUMNS = 4096, 32
 """Numbers of rows and columns of a Gauss-Newton product that are processed together. They limit the memory."""
 _DAMPED_STEPS = 100
-"""Largest number of damped steps of a stage."""
+"""Largest number of damped steps of a stage (`_Stage`)."""
 _SUBSET_ROWS = 2**16
 """Number of rows of the first damped steps. The later steps use all rows."""
 _ROUNDS = 4
@@ -63,7 +63,7 @@ class Spectrum(NamedTuple):
     """Posterior standard deviations of the parameters of the likelihood."""
 
     def variance_fraction(self, num_directions: int) -> float:
-        """Return the fraction of the variance of the network's outputs that the first directions contribute.
+        """Return the fraction of the variance of the network's outputs due to the first `num_directions` directions.
 
         A linearised network has a Gaussian posterior. Consider the variance of each output in units of the noise. The
         sum of these variances over the data is the trace of A (I + A)^-1. An eigenvalue e of I + A contributes
@@ -72,7 +72,7 @@ class Spectrum(NamedTuple):
         return float(np.sum(1 - 1 / self.values[:num_directions])) / max(self.total, np.finfo(float).tiny)
 
     def factor(self, sd: Float[np.ndarray, " parameter"], damping: float, dtype: Any) -> climb.Factor:
-        """Return the factor of the Gaussian whose precision has these eigenvalues, plus `damping`.
+        """Return the factor F of the Gaussian whose precision has the eigenvalues `values` + `damping`.
 
         Args:
             sd: prior standard deviations of the network's parameters.
@@ -141,7 +141,7 @@ class _Stage(NamedTuple):
     curvature_posterior: NetworkPosterior
     """The posterior given the rows from which the curvature is computed."""
     small_rise: float
-    """The stage ends after two steps with a smaller increase of the log density, in nats."""
+    """Limit in nats: the stage ends after two consecutive steps that increase the log density by less."""
 
 
 def _approach(
@@ -152,11 +152,11 @@ def _approach(
     smallest: float,
     key: PRNGKeyArray,
 ) -> tuple[Float[Array, " dim"], float]:
-    """Return a position near the mode and the last damping, by damped Gauss-Newton steps.
+    """Make damped Gauss-Newton steps to a position near the mode. Return this position and the last damping.
 
     Training with mini-batches ends far from the mode if there are many rows: the distance in posterior standard
     deviations grows with the square root of the number of rows. The first steps use a subset of the rows, unless the
-    position `is_near` the mode of all rows. The curvature of the last steps needs many rows: with few rows it is too
+    position `is_near` the mode given all rows. The curvature of the last steps needs many rows: with few rows it is too
     inaccurate in the directions that the data determine worst, and the steps there are too short.
     """
     dim = posterior.layout.dim
@@ -195,11 +195,11 @@ def compute_spectrum(
     work: float = _WORK,
     key: PRNGKeyArray,
 ) -> Spectrum:
-    """Return all eigenvalues that are at least `smallest`, and some smaller ones, with their directions.
+    """Return all eigenvalues >= `smallest` of I + A (see the module) and some smaller ones, with their directions.
 
     With up to `EXACT_UP_TO` parameters the eigenvalues are exact. With more parameters subspace iteration computes at
     most `MOST_DIRECTIONS` of them. If there are many rows, a random subset of the rows is used. The directions are then
-    those of the subset. They need not be exact, because any subspace may be sampled.
+    those of the subset. Inexact directions cause no error, because any subspace may be sampled.
     """
     return _spectrum(_curvature_rows(posterior, work, key=key), theta, smallest=smallest, key=key)
 
@@ -253,7 +253,7 @@ class LowRank(eqx.Module):
         return self.scale * self._stretch(eps)
 
     def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return F' g."""
+        """Return F' g for a gradient g."""
         return self._stretch(self.scale * gradient)
 
     def _stretch(self, vector: Float[Array, " dim"]) -> Float[Array, " dim"]:
@@ -342,7 +342,7 @@ def _product(
 
 
 def _random_rows(posterior: NetworkPosterior, count: int, *, key: PRNGKeyArray) -> NetworkPosterior:
-    """Return the posterior given `count` random rows. Its likelihood power is multiplied by N / count."""
+    """Return the posterior given `count` of the N rows, at random, with its likelihood power times N / count."""
     if count >= posterior.num_data:
         return posterior
     power = np.float32(float(posterior.likelihood_power) * posterior.num_data / count)

@@ -14,8 +14,7 @@ _PAIRS = 64
 """Number of pairs of mini-batches. The variance that they estimate has a relative error of 18 %."""
 _STABLE = 0.5
 STARTS = 4
-"""Number of chains for which the curvature is computed. For a large network, each costs as much as hundreds of steps.
-"""
+"""Number of chains for which the curvature is computed. For a large network, one chain costs hundreds of steps."""
 _BATCHES, _ITERATIONS = 4, 10
 """Numbers of mini-batches and of power iterations in `greatest_curvature`. The remaining error is smaller than the
 safety factors with which step sizes are computed from the curvature."""
@@ -24,7 +23,8 @@ safety factors with which step sizes are computed from the curvature."""
 class GradientNoise(NamedTuple):
     """Curvature and gradient noise, one estimate for each pair of mini-batches.
 
-    Both are means over the coordinates of theta, in units of the metric G: a step moves by eta G times the gradient.
+    Both are means over the coordinates of theta, in units of the metric G. A step with the step size eta moves theta by
+    eta G times the gradient.
     """
 
     curvature: Float[Array, " pair"]
@@ -149,7 +149,7 @@ def greatest_curvature(
 
 
 def stable_power_of_ten(steepest: Float[np.ndarray, " start"]) -> float:
-    """Return the largest power of ten whose product with each of the given curvatures is at most 1/2.
+    """Return the largest power of ten whose product with each of the curvatures `steepest` is at most 1/2.
 
     A step size is unstable if its product with a curvature is 2 or more. Curvatures that are 0 or not finite are
     ignored. If none is left, the result is infinite.

@@ -51,9 +51,9 @@ class Preconditioner(AbstractFactor):
     One matrix is computed at the end of each warm-up window. The matrix of window k has weight k, because a chain may
     be far from the posterior in early windows. The Fisher information is beta sum_i g_i g_i' over the data, plus the
     prior's curvature. g_i is the gradient of the log-likelihood of datum i, and beta is the likelihood power. The
-    Fisher information is positive definite everywhere. The inverse of its average over the posterior is the best linear
-    preconditioner of a Langevin proposal (Titsias 2023, arXiv 2305.14442). If the Hessian is known and the log
-    posterior is concave, the exact curvature replaces the Fisher information (`update_precision`).
+    Fisher information is positive definite everywhere. The inverse of the average of this matrix over the posterior is
+    the best linear preconditioner of a Langevin proposal (Titsias 2023, arXiv 2305.14442). If the Hessian is known and
+    the log posterior is concave, the exact curvature replaces the Fisher information (`update_precision`).
     """
 
     factor: Float[Array, ""] | Float[Array, " dim"] | Float[Array, "dim dim"]
@@ -62,7 +62,7 @@ class Preconditioner(AbstractFactor):
 
 
 def identity(shape: Shape, theta: Float[Array, " dim"]) -> Preconditioner:
-    """Return C = I, stored as a number, a diagonal or a full matrix, as `shape` requires."""
+    """Return the preconditioner C = I. `shape` decides whether it is a number, a diagonal or a full matrix."""
     dim = theta.shape[0]
     resolved = ("dense" if dim <= _DENSE_UP_TO else "diagonal") if shape == "auto" else shape
     factor = {
@@ -110,7 +110,7 @@ def update_precision(
 def diagonal_if_scalar(
     preconditioner: Preconditioner, posterior: AbstractPosterior, theta: Float[Array, " dim"]
 ) -> Preconditioner:
-    """Return the preconditioner. If it is a single number, return a diagonal one from the curvature at `theta`."""
+    """Return the preconditioner unchanged, or, if it is a number, a diagonal one from the curvature at `theta`."""
     if preconditioner.factor.ndim:
         return preconditioner
     empty = Preconditioner(jnp.ones_like(theta), jnp.zeros_like(theta), jnp.zeros((), theta.dtype))
@@ -190,7 +190,7 @@ def _log_size(factor: Float[Array, " dim"] | Float[Array, "dim dim"]) -> Float[A
 def _factor(
     precision: Float[Array, " dim"] | Float[Array, "dim dim"],
 ) -> Float[Array, " dim"] | Float[Array, "dim dim"]:
-    """Return F such that F F' is the inverse of the precision."""
+    """Return the factor F of the covariance: F F' is the inverse of the precision."""
     if precision.ndim == 1:
         return jax.lax.rsqrt(precision)
     # P = L L' gives C = P^-1 = F F' with F = L^-T.
@@ -199,9 +199,9 @@ def _factor(
 
 
 def prior_precision(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """Return minus the row sums of the log prior's Hessian, but at least 1e-3.
+    """Return the prior's precision for each parameter: minus the row sums of the log prior's Hessian, at least 1e-3.
 
-    If the parameters are independent under the prior, these sums are the diagonal elements.
+    If the parameters are independent under the prior, the row sums are the diagonal elements.
     """
     _, curvature = jax.jvp(jax.grad(posterior.log_prior), (theta,), (jnp.ones_like(theta),))
     return jnp.maximum(-curvature, 1e-3)

@@ -1,8 +1,8 @@
 """Triangular factors T of products R'R.
 
-If R'R is computed in float32, quantities are lost that are small relative to its largest eigenvalue. An example is the
-prior's precision if there are many data. Householder reflections of R give T with T'T = R'R and lose fewer digits,
-because their rounding errors are relative to R, not to its square (Golub and Van Loan 2013, section 5.3).
+The rounding errors of R'R in float32 exceed quantities that are small relative to the largest eigenvalue of R'R. An
+example is the prior's precision if there are many data. Householder reflections of R give T with T'T = R'R and lose
+fewer digits, because their rounding errors are relative to R, not to R'R (Golub and Van Loan 2013, section 5.3).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bnnzoo.posterior import AbstractPosterior
 
 
 def triangle(rows: Float[Array, "row column"]) -> Float[Array, "column column"]:
-    """Return the upper triangular T with T'T = rows' rows. The signs of its rows are arbitrary."""
+    """Return the upper triangular T with T'T = rows' rows. The signs of the rows of T are arbitrary."""
     upper = jnp.linalg.qr(rows, mode="r")
     return jnp.pad(upper, ((0, rows.shape[1] - upper.shape[0]), (0, 0)))
 
@@ -25,7 +25,7 @@ def triangle(rows: Float[Array, "row column"]) -> Float[Array, "column column"]:
 def join_factors(
     rows: Float[Array, "row column"], added_rows: Float[Array, "more column"]
 ) -> Float[Array, "column column"]:
-    """Return the triangular factor of the matrix that contains both sets of rows."""
+    """Return the triangular factor of the matrix that consists of `rows` and `added_rows`."""
     return triangle(jnp.concatenate([rows, added_rows]))
 
 

@@ -33,12 +33,12 @@ class Importance(AbstractSampler[ImportanceState]):
         log w = log prior(theta) + beta sum_i l_i(theta) - log q(theta)
 
     There are three kinds of proposals: the prior, a Gaussian, and, in Python, a user's density with `sample` and
-    `log_prob`. The prior cancels in the weight. The Gaussian is fitted to the posterior by each chain before its first
-    draw.
+    `log_prob`. If q is the prior, the density of the prior cancels in the weight. The Gaussian is fitted to the
+    posterior by each chain before its first draw.
 
     The posterior expectation of a function f is estimated by sum_s w_s f(theta_s) / sum_s w_s. This estimate is
-    consistent, but has a bias of O(1 / draws), so the method is approximate. Without its weight, a draw is from q and
-    not from the posterior. The mean of w is an unbiased estimate of the evidence.
+    consistent, but has a bias of O(1 / draws), so the method is approximate. The draws themselves are from q, not from
+    the posterior: their averages must be weighted. The mean of w is an unbiased estimate of the evidence.
     """
 
     exactness: ClassVar[Exactness] = "approximate"

@@ -26,7 +26,8 @@ _STRIDES = (2.0, *(2.0**-i for i in range(12)), 0.0)
 _ACCEPTANCE = 0.574
 """Target acceptance rate of the pilot chain, which is optimal for a Langevin proposal (Roberts and Rosenthal 1998)."""
 _SHRINKAGE = 10
-"""Weight of the Laplace approximation in the covariance of the pilot chain: it counts as 10 draws per parameter."""
+"""Weight of the Laplace approximation in the covariance of the Gaussian: as much as 10 draws of the pilot chain per
+parameter."""
 
 
 @runtime_checkable
@@ -96,12 +97,12 @@ def fit_proposal(
     """Fit a Gaussian proposal to the posterior. Return None for the prior and for a user's density.
 
     Args:
-        proposal: a name, or a user's density.
+        proposal: a name, or a user's density. The proposals `gaussian` and `laplace` are fitted.
         posterior: the target distribution.
         theta: the position at which the fit begins.
         scale: factor by which the fitted standard deviations are multiplied. With a factor above 1, the proposal is
             wider than the fit.
-        pilot: for the proposal `gaussian`: number of steps of the pilot chain that gives mean and covariance.
+        pilot: for `gaussian`, the number of steps of the pilot chain. Mean and covariance are computed from this chain.
         key: random key.
     """
     if not isinstance(proposal, str) or proposal == "prior":
@@ -118,7 +119,7 @@ def proposal_density(proposal: NamedProposal | Density, fit: Gaussian | None) ->
 
 
 def draw(posterior: AbstractPosterior, density: Density | None, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-    """Draw one proposal from `density`, or from the prior if it is None."""
+    """Draw one proposal from `density`, or from the prior if `density` is None."""
     if density is None:
         return posterior.sample_prior(key=key)
     return jnp.asarray(density.sample(key)).astype(posterior.dtype)
@@ -136,7 +137,7 @@ def log_prior_ratio(
 def laplace(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Gaussian:
     """Return the Laplace approximation at the mode that an ascent from `theta` reaches.
 
-    In every direction its standard deviation is at most that of the parameter with the widest prior.
+    In every direction the standard deviation is at most that of the parameter with the widest prior.
     """
     mode = climb_by_newton(posterior.log_density, theta)
     values, vectors = _curvature(posterior.log_density, mode)
@@ -145,10 +146,10 @@ def laplace(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Gaussi
 
 
 def climb_by_newton(function: Callable[[Array], Array], theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """Return the maximum that an ascent by Newton steps from `theta` reaches.
+    """Return the point that an ascent of `function` by Newton steps from `theta` reaches.
 
     In each step the eigenvalues of the Hessian are replaced by their absolute values, so that the step goes uphill. The
-    step is multiplied by a few fixed factors, and the best result is taken.
+    step is tried with a few fixed lengths. The point with the largest function value is taken.
     """
 
     def step(_: Any, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
@@ -162,7 +163,7 @@ def climb_by_newton(function: Callable[[Array], Array], theta: Float[Array, " di
 
 
 def _curvature(function: Callable[[Array], Array], theta: Float[Array, " dim"]) -> tuple[Array, Array]:
-    """Return the eigenvalues of minus the Hessian in ascending order, and its eigenvectors."""
+    """Return the eigenvalues of minus the Hessian of `function`, in ascending order, and the eigenvectors."""
     hessian = jax.jacfwd(jax.grad(function))(theta)
     return jnp.linalg.eigh(-(hessian + hessian.T) / 2)
 

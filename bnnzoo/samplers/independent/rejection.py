@@ -24,7 +24,7 @@ from bnnzoo.samplers.kernel import choose, replace
 from bnnzoo.samplers.statistics import ACCEPTED, DIVERGING, LOG_DENSITY, N_STEPS, Statistic
 
 _PILOT = 2**14
-"""Largest number of proposals from which `check` estimates the acceptance probability. With many data it uses fewer."""
+"""Largest number of proposals from which `check` estimates the acceptance probability; fewer if there are many data."""
 _PILOT_ELEMENTS = 2**22
 _FEWEST = 20.0
 """Smallest expected number of acceptances in `max_proposals` proposals.
@@ -254,7 +254,10 @@ def _log_ratio(
 def _largest_log_ratio(
     sampler: Rejection, posterior: AbstractPosterior, state: RejectionState, *, key: PRNGKeyArray
 ) -> Float[Array, ""]:
-    """Return the largest log ratio among `_SEARCH` proposals and at the ends of ascents from the best of them."""
+    """Return the largest log(prior L^beta / (k q)) that a search finds, with the bound k in `state`.
+
+    The search consists of `_SEARCH` proposals and of ascents from the best of them.
+    """
     keys = jax.random.split(key, _SEARCH // 64)
     blocks = jax.lax.map(lambda k: _proposals(sampler, posterior, state, 64, key=k)[:2], keys)
     thetas, log_ratios = blocks[0].reshape(_SEARCH, -1), jnp.nan_to_num(blocks[1].reshape(-1), nan=-jnp.inf)
@@ -271,7 +274,10 @@ def _bounds(posterior: AbstractPosterior) -> Float[Array, ""]:
 
 @eqx.filter_jit
 def _pilot(sampler: Rejection, posterior: AbstractPosterior, count: int, key: PRNGKeyArray) -> Float[Array, ""]:
-    """Return the log of the mean acceptance probability of `count` proposals. The chain begins at a random position."""
+    """Return the log of the mean acceptance probability of `count` proposals.
+
+    If the proposal must be fitted, the fit begins at a random position.
+    """
     state = sampler.init(posterior, posterior.start(key=key), num_warmup=0, key=key)
     keys = jax.random.split(key, count // 64)
     log_ratios = jax.lax.map(lambda k: _proposals(sampler, posterior, state, 64, key=k)[1], keys)

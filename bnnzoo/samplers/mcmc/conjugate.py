@@ -69,7 +69,7 @@ def conjugate(posterior: AbstractPosterior) -> Conjugate:
 
 @eqx.filter_jit
 def is_affine(posterior: NetworkPosterior) -> Bool[Array, ""]:
-    """Whether the outputs are affine in the last layer's parameters. A second difference on a few rows tests this."""
+    """Whether the outputs are affine in the last layer's parameters, tested by a second difference on a few rows."""
     layer = conjugate(posterior).layer
     key_theta, key_move = jax.random.split(jax.random.key(0))
     theta = posterior.start(key=key_theta)
@@ -83,8 +83,8 @@ def draw_layer(
 ) -> Float[Array, " dim"]:
     """Return theta with new parameters w of the last layer, drawn from their conditional N(P^-1 b, P^-1).
 
-    Let f_it = f_it0 + J_it w be output t of datum i, s_t the noise scale of target t, N(m, diag(v)) the prior of w, and
-    beta the likelihood power. Then
+    Let f_it = f_it0 + J_it w be output t of datum i (f_it0 at w = 0, J_it the derivative), y_it its target, s_t the
+    noise scale of target t, N(m, diag(v)) the prior of w, and beta the likelihood power. Then
 
         P = beta sum_it J_it' J_it / s_t^2 + diag(1 / v),   b = beta sum_it J_it' (y_it - f_it0) / s_t^2 + m / v
 
@@ -125,7 +125,7 @@ def draw_scale(
     """Return theta with each noise scale s drawn from its conditional distribution.
 
     The prior is s ~ HalfNormal(1). Let S be the sum of the K squared residuals whose noise scale is s, and beta the
-    likelihood power. (K is the number of data if every target has its own scale.) Then u = log s has a density
+    likelihood power. (If every target has its own scale, K is the number of data.) Then u = log s has a density
     proportional to exp(-(beta K - 1) u - beta S e^(-2u) / 2 - e^(2u) / 2). `draw_log_scale` draws from it. Given the
     other parameters, the scales of different targets are independent. A scale that cannot be drawn is NaN.
     """
@@ -147,5 +147,5 @@ def draw_scale(
 
 
 def _prior(posterior: NetworkPosterior, theta: Float[Array, " dim"]) -> dist.Distribution:
-    """Return the prior of the network's parameters. If the prior has parameters of its own, theta contains them."""
+    """Return the prior of the network's parameters. If this prior has unknown scales, they are taken from theta."""
     return posterior.prior_at(posterior.layout.unflatten(theta)).distribution(posterior.layout.network)

@@ -21,9 +21,11 @@ WHITEN_LAST_LAYER = (
 
 
 class Coordinates(eqx.Module):
-    """The coordinates u: theta, changed by `InputWeightCoordinates` and `LastLayerCoordinates` where these apply.
+    """The map between theta and the coordinates u of a trajectory.
 
-    The two maps change different parameters. The last layer is whitened given the weights of the inputs in theta.
+    `InputWeightCoordinates` maps the weights of the inputs, and `LastLayerCoordinates` the last layer, each only if the
+    posterior supports it. All other parameters are the same in u and in theta. The map of the last layer depends on the
+    other parameters, with the weights of the inputs as they are in theta.
     """
 
     posterior: AbstractPosterior
@@ -32,7 +34,10 @@ class Coordinates(eqx.Module):
 
     @classmethod
     def of(cls, posterior: AbstractPosterior, *, whiten_last_layer: bool) -> Coordinates:
-        """Return the supported coordinates. If both maps would change the same parameters, use only `last_layer`."""
+        """Return the map that the posterior supports.
+
+        If the maps of input weights and last layer would change the same parameters, only the last layer is mapped.
+        """
         input_weights = InputWeightCoordinates.of(posterior)
         last_layer = LastLayerCoordinates.of(posterior) if whiten_last_layer else None
         if input_weights is not None and last_layer is not None and input_weights.start in np.ravel(last_layer.indices):
@@ -49,14 +54,14 @@ class Coordinates(eqx.Module):
         return theta, log_jacobian
 
     def from_theta(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return the coordinates of theta."""
+        """Return the coordinates u of theta."""
         u = theta
         for coordinates in (self.last_layer, self.input_weights):
             u = u if coordinates is None else coordinates.from_theta(u)
         return u
 
     def gradient(self, u: Float[Array, " dim"]) -> Float[Array, " dim"] | None:
-        """Return the gradient of the log density of u; None if u = theta."""
+        """Return the gradient of the log density of u; None if u and theta are always equal."""
         return None if self.input_weights is None and self.last_layer is None else self.density(u)[2]
 
     def density(

@@ -186,7 +186,7 @@ class Gibbs(AbstractSampler[GibbsState]):
         )
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Return the number of evaluations: a pass over the data per block, plus the passes of conditional draws."""
+        """Return the number of evaluations: a pass over the data for each block, plus those of conditional draws."""
         del means, warmup
         conjugate_parameters = self._conjugate_parameters(posterior)
         # A draw of the layer evaluates the outputs and their derivatives (two passes), a draw of the scale the outputs
@@ -198,10 +198,9 @@ class Gibbs(AbstractSampler[GibbsState]):
 def _draw_conditionals(
     posterior: Any, conjugate_parameters: Conjugate, start: Any, *, key: PRNGKeyArray
 ) -> tuple[Any, Bool[Array, ""]]:
-    """Draw the parameters with a known conditional. Return position and densities, and whether the draw failed.
+    """Draw the parameters with a known conditional. Return position, densities, and whether the draw failed.
 
-    The draw fails if the new position or a density there is not finite. The position and densities of `start` are then
-    returned.
+    The draw fails if the new position or one of its densities is not finite. Then `start` is returned.
     """
     key_layer, key_scale = jax.random.split(key)
     theta = start[0]

@@ -41,8 +41,8 @@ def integrate(
 ) -> tuple[Point, Float[Array, ""]]:
     """Make one step of the splitting. Return the end point and the gain of kinetic energy.
 
-    Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549, equation 13. The direction and the step size are
-    those of z, with position = A z and the map A of the metric.
+    Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549, equation 13. The trajectory moves in coordinates z
+    with position = A z, where A is the map of the metric. The direction of the point and the step size refer to z.
     """
     position, u, log_prior, log_likelihoods, gradient = point
     kinetic = jnp.zeros_like(log_prior)
@@ -78,6 +78,11 @@ def turn(
     Let g be the gradient, e = g / |g|, d = time |g| / (dim - 1) and z = exp(-d). The new direction is the normalised
     vector u + (sinh d + u'e (cosh d - 1)) e. The code normalises 2 z u + (1-z) (1+z + u'e (1-z)) e instead. This vector
     has the same direction and cannot overflow.
+
+    Args:
+        u: the direction before, a unit vector.
+        gradient: gradient of the log density.
+        time: duration.
     """
     num_other_axes = u.shape[0] - 1
     size = jnp.maximum(jnp.linalg.norm(gradient), jnp.finfo(u.dtype).tiny)

@@ -2,7 +2,7 @@
 
 The metric is a linear map A. A sampler moves in coordinates z with theta = A z, in which the posterior should have unit
 variance in every direction. Here A = S (I + D' (diag(r) - I) D). S is the diagonal of the scales, the rows of D are
-orthonormal directions, and r are their stretches.
+orthonormal directions, and r are the factors (stretches) by which A scales these directions.
 
 A A' is the covariance that minimises the Fisher divergence between a Gaussian and the posterior: the solution C of
 C E[g g'] C = E[x x'], for deviations x of the positions and g of the gradients of the log density. For a Gaussian
@@ -25,14 +25,14 @@ from bnnzoo.samplers.mcmc.metric import share_step_size
 S = TypeVar("S")
 
 _MOST_ROWS, _FEWEST_ROWS, _MOST_ELEMENTS = 64, 16, 2**20
-"""Largest and smallest number of positions that each chain keeps, and the largest number of elements in them.
+"""Largest and smallest number of positions that each chain keeps, and the largest product of this number and dim.
 
 64 positions are those of one to two warm-up windows, or of more windows if warm-up has fewer than 640 steps.
 """
 _FEWEST_USED, _MOST_USED = 20, 640
 """Smallest and largest number of positions, over all chains, from which a metric is estimated."""
 _MOST_DIRECTIONS = 64
-"""Largest number of directions. With more, their products cost as much as the gradient of a small network."""
+"""Largest number of directions of a metric. With more, A z costs as much as the gradient of a small network."""
 _REGULARISATION = 1e-5
 
 
@@ -106,7 +106,7 @@ class LowRankMetric(eqx.Module):
         return vector + ((stretches - 1) * (self.directions @ vector)) @ self.directions
 
     def with_position(self, theta: Float[Array, " dim"], gradient: Float[Array, " dim"]) -> LowRankMetric:
-        """Record the position and its gradient at every `stride`-th call, in place of the oldest ones."""
+        """Return the metric. At every `stride`-th call theta and the gradient replace the oldest recorded ones."""
         rows = len(self.positions)
         # The index `rows` is out of bounds, so `mode="drop"` records nothing there.
         place = jnp.where(self.count % self.stride == 0, (self.count // self.stride) % rows, rows)
@@ -133,9 +133,9 @@ def share_metric(states: S, *, final: bool, caution: Caution = MICROCANONICAL) -
     """Return the states with a metric and a step size that are the same for all chains.
 
     The metric is estimated from the deviations of all positions and gradients from the means of their chains, so chains
-    in different modes do not enlarge it. The step size is the median over the chains, in units of the new metric: on
-    average over all directions, a step moves as far as before. If warm-up has ended (`final`), only the step size
-    changes. The states must have the attributes `metric` and `step_size`.
+    in different modes do not enlarge it. The step size is the median over the chains, rescaled to the new metric: the
+    geometric mean of a step's length over all directions stays the same. If `final` (warm-up has ended), the metric
+    stays unchanged. The states must have the attributes `metric` and `step_size`.
     """
     typed_states: Any = states
     metric, log_factor = typed_states.metric, 0.0
@@ -215,11 +215,11 @@ def estimate_metric(
     Args:
         deviations: deviations of positions from the mean of their chain.
         slopes: deviations of the gradients of the log density at these positions from the mean of their chain.
-        old_scale: scales of parameters that have not moved.
+        old_scale: present scales, which are kept for parameters that have not moved.
         max_directions: number of rows of `directions`. If there are more directions, those with the most extreme
             stretches are used; if there are fewer, the last rows are 0.
-        rank: largest number of principal directions of the positions, and of the gradients.
-        least_stretch: smallest stretch that is used.
+        rank: largest number of principal directions of the positions, and of those of the gradients.
+        least_stretch: smallest factor by which a direction is stretched or shrunk.
 
     Raises:
         numpy.linalg.LinAlgError: if a decomposition of a matrix fails.

@@ -86,7 +86,7 @@ class Mams(AbstractSampler[MamsState]):
     def trajectory_gradient(
         self, posterior: AbstractPosterior, position: Float[Array, " dim"]
     ) -> Float[Array, " dim"] | None:
-        """Return the gradient of the log density of u, with respect to u; None if u = theta (`Coordinates`)."""
+        """Return the gradient of the log density of u at u = `position`; None if u and theta are always equal."""
         return self._coordinates(posterior).gradient(position)
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
@@ -167,7 +167,7 @@ class Mams(AbstractSampler[MamsState]):
     ) -> tuple[AbstractSampler[MamsState], MamsState]:
         """Pool metric and step size over all chains, at the end of each window except the last.
 
-        In sampling, each chain therefore has the step size that it has adapted in the last window.
+        After warm-up, each chain therefore uses the step size that this chain has adapted in the last window.
         """
         del posterior, key, num_steps
         return self, states if final else share_metric(states, final=False)

@@ -22,11 +22,13 @@ from bnnzoo.samplers.mcmc.low_rank import LowRankMetric, share_metric
 from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, STEP_SIZE, Statistic
 
 _MAX_RELATIVE_ERROR = 1000.0
-"""A step is taken if its squared energy error is at most this number times the target value."""
+"""A step is taken if its squared energy error is at most this number times the target `energy_variance` x dim."""
 _MEMORY = (150 - 1.0) / (150 + 1.0)
-"""Factor by which a step multiplies the weights of all earlier steps. The effective number of steps is 150."""
+"""Factor by which the adaptation of the step size multiplies the weights of all earlier steps at each new step. The
+effective number of steps in its weighted mean is 150."""
 _TRUST = 1.5
-"""A step has weight exp(-(x / _TRUST)^2 / 2), where x is the change of log(step size) that its error suggests."""
+"""A step has the weight exp(-(x / _TRUST)^2 / 2) in the adaptation. x is the change of log(step size) with which the
+squared energy error of this step would equal its target."""
 
 
 class MclmcState(eqx.Module):
@@ -34,16 +36,17 @@ class MclmcState(eqx.Module):
 
     position: Float[Array, " dim"]
     direction: Float[Array, " dim"]
-    """Unit vector in the metric's units, because the speed of a microcanonical chain is constant."""
+    """Unit vector in the coordinates of the metric. Its length is fixed, because a microcanonical chain has constant
+    speed."""
     log_prior: Float[Array, ""]
     log_likelihoods: Float[Array, " num_data"]
     gradient: Float[Array, " dim"]
     step_size: Float[Array, ""]
     metric: LowRankMetric
     weight: Float[Array, ""]
-    """Sum of the weights of the steps."""
+    """Sum of the weights of the steps (`_TRUST`) in the present warm-up window."""
     excess: Float[Array, ""]
-    """Weighted sum of squared energy errors. Each is divided by its target value and rescaled to a step size of 1."""
+    """Weighted sum of squared energy errors, each divided by its target and rescaled to a step size of 1."""
 
 
 class Mclmc(AbstractSampler[MclmcState]):

@@ -58,9 +58,9 @@ class Metric(eqx.Module):
 def rescale_step_size(
     step_size: Float[Array, "*chain"], old: Float[Array, "*chain dim"], new: Float[Array, "*chain dim"]
 ) -> Float[Array, "*chain"]:
-    """Return the step size in the units of the new metric, such that on average a step moves as far as before.
+    """Return the step size for a new metric with which on average a step moves as far as with the old metric.
 
-    In some coordinates a step becomes longer, in others shorter. The geometric mean of these factors is 1. `old` and
+    In some coordinates a step becomes longer, in others shorter. The geometric mean of the factors is 1. `old` and
     `new` are the inverse masses of the two metrics.
     """
     return step_size * jnp.exp(jnp.mean(jnp.log(old) - jnp.log(new), -1) / 2)
@@ -81,8 +81,8 @@ def share_metric(states: S) -> S:
     """Return the states with an inverse mass and a step size that are the same for all chains.
 
     The inverse mass is the mean of the variances that each chain computed from its own positions. Chains in different
-    modes therefore do not enlarge it. The step size is the median over the chains. The states must have the attributes
-    `metric` and `step_size`.
+    modes therefore do not enlarge the inverse mass. The step size is the median over the chains. The states must have
+    the attributes `metric` and `step_size`.
     """
     typed_states: Any = states
     old_inverse_mass = typed_states.metric.inverse_mass

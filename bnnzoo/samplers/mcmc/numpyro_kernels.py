@@ -26,7 +26,7 @@ Potential = Callable[[Float[Array, " dim"]], Float[Array, ""]]
 
 
 class HamiltonianState(eqx.Module):
-    """State of a chain. Its trajectories move in the metric's coordinates z with u = A z."""
+    """State of a chain. The trajectories move in coordinates z with u = A z, where A is the map of the metric."""
 
     position: Float[Array, " dim"]
     coordinates: Float[Array, " dim"]
@@ -40,7 +40,7 @@ class HamiltonianState(eqx.Module):
 
 
 class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
-    """A sampler whose trajectories are those of a NumPyro kernel. bnnzoo adapts its step size and its metric."""
+    """A sampler whose trajectories are those of a NumPyro kernel. bnnzoo adapts the step size and the metric."""
 
     exactness: ClassVar[Exactness] = "exact"
     density_only: ClassVar[bool] = True
@@ -53,14 +53,14 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
         """Return NumPyro's kernel for a potential energy, with the hyperparameters of this sampler."""
 
     def coordinates(self, posterior: AbstractPosterior) -> Coordinates:
-        """Return the coordinates u."""
+        """Return the map between theta and the coordinates u."""
         fields: Any = self  # a declaration of the field here would make it the first option of the samplers
         return Coordinates.of(posterior, whiten_last_layer=fields.whiten_last_layer)
 
     def trajectory_gradient(
         self, posterior: AbstractPosterior, position: Float[Array, " dim"]
     ) -> Float[Array, " dim"] | None:
-        """Return the gradient of the log density of u, with respect to u; None if u = theta (`Coordinates`)."""
+        """Return the gradient of the log density of u at u = `position`; None if u and theta are always equal."""
         return self.coordinates(posterior).gradient(position)
 
     def init(
@@ -127,13 +127,16 @@ class AbstractHamiltonianSampler(AbstractSampler[HamiltonianState]):
     def tune(
         self, posterior: AbstractPosterior, states: HamiltonianState, *, final: bool, key: PRNGKeyArray, num_steps: int
     ) -> tuple[AbstractSampler[HamiltonianState], HamiltonianState]:
-        """Pool metric and step size over all chains. After the last window each chain keeps its own values."""
+        """Pool metric and step size over all chains, at the end of each window except the last.
+
+        After warm-up, each chain therefore uses the step size that this chain has adapted in the last window.
+        """
         del posterior, key, num_steps
         return self, states if final else share_metric(states, final=False, caution=HAMILTONIAN)
 
 
 def potential(coordinates: Coordinates) -> Potential:
-    """Return minus the log density of u. One pass over the data gives the value and the gradient."""
+    """Return the function u -> minus the log density of u. One pass over the data gives value and gradient."""
     power = coordinates.posterior.likelihood_power
 
     def value_and_gradient(u: Float[Array, " dim"]) -> tuple[Float[Array, ""], Float[Array, " dim"]]:

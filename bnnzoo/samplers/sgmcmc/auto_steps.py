@@ -1,8 +1,8 @@
 """Automatic step size, batch size and control variate for samplers that use mini-batch gradients.
 
 A short pilot run measures the curvature of the log posterior and the noise of its mini-batch gradient. Then the batch
-size and the control variate are chosen, unless the user set them. The choice is the combination for which the distance
-of a step, divided by the cost of a step, is largest.
+size and the control variate are chosen, unless the user set them. The choice is the combination for which a step moves
+farthest in relation to its cost.
 
 The stiffest direction is the direction with the largest curvature, in which the posterior is narrowest. The step size
 is the largest one for which the predicted variance of the draws in this direction is at most `TARGET` times the
@@ -63,8 +63,8 @@ def choose_fields(sampler: Any, posterior: AbstractPosterior, thetas: Float[Arra
     """Choose the fields of `sampler` that are `auto`.
 
     Returns:
-        The values of the fields. The dictionary is empty if no positive and finite curvature was measured, or if no
-        step size has a small enough bias.
+        A value for each `auto` field. The dictionary is empty if no positive and finite curvature was measured, or if
+        no step size has a small enough bias.
     """
     is_order_open = sampler.control_variate == "auto"
     order = "first" if is_order_open else sampler.control_variate
@@ -96,10 +96,10 @@ def choose_fields(sampler: Any, posterior: AbstractPosterior, thetas: Float[Arra
 
 
 def longest_step(sampler: Any, relative_noise: float, num_data: int, target: float) -> float:
-    """Return the largest step size for which the draws have a small enough variance; 0 if there is none.
+    """Return the largest step size for which the variance of the draws is small enough; 0 if there is none.
 
-    The step size is in units of 1 / a, where a is the curvature. The variance of the draws must be at most `target`
-    times the variance of the posterior.
+    The step size is in units of 1 / a, where a is the curvature of the log posterior. The variance of the draws must be
+    at most `target` times the variance of the posterior.
 
     Args:
         sampler: a sampler with `variance_ratio`.
@@ -112,9 +112,10 @@ def longest_step(sampler: Any, relative_noise: float, num_data: int, target: flo
 
 
 def _lengths() -> Float[np.ndarray, " length"]:
-    """Return candidate step sizes, in units of the posterior's variance in the stiffest direction.
+    """Return candidate step sizes. The unit of a step size is the posterior's variance in the stiffest direction.
 
-    Each call creates a new array: if JAX traces the same constant array in float32 and in float64, it confuses the two.
+    Each call creates a new array: JAX confuses the dtypes if the same constant array is traced in float32 and in
+    float64.
     """
     return np.logspace(-9, 0, 181)
 
@@ -150,7 +151,7 @@ def _pilot(
 ) -> PilotMeasurement:
     """Measure curvature and noise in short runs, one from each position in `thetas`.
 
-    A run has several stages. At the beginning of a stage the anchor moves to the position of the chain.
+    A run has several stages. At the beginning of a stage the anchor moves to the position of the run's chain.
     """
 
     def gradient(theta: Float[Array, " dim"], anchor: Any, key: PRNGKeyArray) -> Float[Array, " dim"]:

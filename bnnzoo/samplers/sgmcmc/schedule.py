@@ -42,10 +42,10 @@ def scheduled_step_size(
 def typical_steps(
     schedule: Schedule, count: UInt32[Array, ""], *, cycle: int, exploration: Number
 ) -> UInt32[Array, " step"]:
-    """Return the numbers of some evenly spaced steps. They represent the steps whose draws a run keeps.
+    """Return the indices of some evenly spaced steps, which represent the steps whose draws a run keeps.
 
     For a cyclical schedule the steps are from one cycle, without its exploration part. For other schedules they are
-    from all `count` steps so far. This includes the steps of warm-up, because the state does not record their number.
+    from all `count` steps so far, including those of warm-up, because the state does not record the length of warm-up.
     """
     fractions = (jnp.arange(_TYPICAL) + 0.5) / _TYPICAL
     if schedule == "cyclical":

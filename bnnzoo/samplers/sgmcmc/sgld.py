@@ -79,9 +79,9 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
     def _explore(
         self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray
     ) -> tuple[SgldState, Int[Array, ""]]:
-        """If the chain is in the exploration part, complete this part. Return the state and the number of steps made.
+        """Complete the exploration part if the chain is in it. Return the state and the number of steps made.
 
-        The number is 0 if the chain is not in the exploration part.
+        The number is 0 if the chain is not in the exploration part of a cycle.
         """
 
         def is_exploring(carry: Any) -> Bool[Array, ""]:

@@ -132,7 +132,7 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
         return theta + time / a * (decayed_fraction * p + noise_theta), (1 - decayed_fraction) * p + noise_p
 
     def variance_ratio(self, length: Float[Array, ""], noise: Float[Array, ""], *, num_data: int) -> Float[Array, ""]:
-        """Return the variance of the draws divided by the variance of a Gaussian target.
+        """Return the variance of the draws divided by the variance of a Gaussian target (see the base class).
 
         Let theta be in units of the target's standard deviation, and h = sqrt(2 `length`). On a Gaussian target a step
         is a linear map S plus noise. Without errors of the gradients, the stationary covariance of position and
@@ -164,7 +164,8 @@ class SmsUbu(AbstractStochasticGradientSampler[SmsUbuState]):
 
         The sweep has M disjoint batches, each with n of the N data. The errors of two batches have the correlation
         -n / (N - n). After some step of the sweep, let B_k be the response to the error of batch k (see `_Sweep`), and
-        b the mean of all B_k. The covariance of position and momentum due to the errors is then
+        b the mean of all B_k. `step` is the matrix of a step, and `push` the response to the error of the step's batch.
+        The covariance of position and momentum due to the errors is then
 
             N / (N - n) sum_k (B_k - b)(B_k - b)' + M (N - M n) / (N - n) b b'
         """

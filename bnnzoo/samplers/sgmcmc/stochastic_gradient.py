@@ -75,12 +75,12 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     cycle: Annotated[int, Ge(1), Doc("for schedule cyclical: number of steps per cycle")] = 1000
 
     def eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return the step size of step `count`."""
+        """Return the step size of step `count`, in the dtype of `like`."""
         eta = jnp.asarray(_STEP_SIZE if isinstance(self.step_size, str) else self.step_size, like.dtype)
         return scheduled_step_size(self.schedule, eta, count, decay=self.decay, delay=self.delay, cycle=self.cycle)
 
     def mean_eta(self, count: UInt32[Array, ""], like: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return the mean step size over the steps whose draws are kept, for a chain that has made `count` steps."""
+        """Return the mean step size over the steps with stored draws, for a chain that has made `count` steps."""
         if self.schedule == "constant":
             return self.eta(count, like)
         steps = typical_steps(self.schedule, count, cycle=self.cycle, exploration=getattr(self, "exploration", 0.0))
@@ -105,7 +105,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return choose_fields(self, posterior, thetas) if isinstance(self.step_size, str) else {}
 
     def anchor(self, posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Anchor | None:
-        """Return the anchor of a chain at `theta`, or None if there is no control variate."""
+        """Return the first anchor of a chain that begins at `theta`; None if there is no control variate."""
         if self.order == "none":
             return None
         return make_anchor(posterior, theta, second=self.order == "second")
@@ -203,7 +203,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         }
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Return the number of evaluations: per row of the batch, a gradient and the derivatives at the anchor."""
+        """Return the number of evaluations: for each row of the batch, a gradient and derivatives at the anchor."""
         del warmup
         return self.batch_rows(posterior.num_data) * (1.0 + ORDER[self.order]) * means.get("n_steps", 1.0)
 

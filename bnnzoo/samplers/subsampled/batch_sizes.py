@@ -20,15 +20,16 @@ If `sampling` is `auto` and there are at most `FULL_BATCH_UP_TO` data, a step us
 """
 
 FULL_BATCH_UP_TO = 2000
-"""If there are at most this many data, a step uses all of them once. With half of the data a step would cost half as
-much, but the noise of the log-likelihood ratio would make the chain move more slowly."""
+"""Largest number of data for which a step uses all data once. With half of the data a step would cost half as much, but
+the noise of the log-likelihood ratio would make the chain move more slowly."""
 
 _NUM_BATCHES = 20
 _FEWEST = 2 * _NUM_BATCHES
 """Smallest number of data per step. Fewer data hardly save time, and their variance has too few degrees of freedom."""
 
 _SKEW_BIAS = 0.005
-"""If the mean of `skew_bias` is above this limit, more data are used. It is a third of `regime.MAX_SKEW_BIAS`."""
+"""Limit of the mean of the statistic `skew_bias`, above which a step uses more data: a third of
+`regime.MAX_SKEW_BIAS`."""
 
 
 class WarmupMeans(eqx.Module):
@@ -44,12 +45,12 @@ class WarmupMeans(eqx.Module):
 
     @classmethod
     def empty(cls, like: Float[Array, " dim"]) -> WarmupMeans:
-        """Return the means of an empty window."""
+        """Return the means at the beginning of a window, with weight 0."""
         zero = jnp.zeros((), like.dtype)
         return cls(zero, zero, zero, zero)
 
     def with_step(self, stats: Stats, largest_sigma2: Float[Array, ""]) -> WarmupMeans:
-        """Return the means with one more step. `largest_sigma2` bounds the contribution of a single step."""
+        """Return the means with one more step, whose sigma2 counts as at most `largest_sigma2`."""
         count = self.count + 1
         weight = 2 / (count + 1)
 
@@ -95,8 +96,8 @@ def full_batch(num_data: int) -> Sizes:
 def initial_sizes(size: int | str, batches: int | str, sampling: str, num_data: int) -> Sizes:
     """Return n and M for the first warm-up window: the values that the user gave, or initial values for `auto`.
 
-    If `sampling` is `disjoint`, the initial values are so small that no datum is used twice. If all three
-    are `auto`, a step uses at most as many rows as there are data.
+    If `sampling` is `disjoint`, the initial values are so small that no datum is used twice. If `size`, `batches` and
+    `sampling` are all `auto`, a step uses at most as many rows as there are data.
     """
     number = START[1] if isinstance(batches, str) else batches
     disjoint = sampling == "disjoint"

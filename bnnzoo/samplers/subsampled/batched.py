@@ -11,11 +11,11 @@ from bnnzoo.samplers.subsampled.metropolis import AbstractPenalty
 
 
 class Batched(AbstractPenalty):
-    """Draws from no known distribution: the sampler `penalty` without its penalty, for comparison.
+    """Draws wider than the posterior: the sampler `penalty` without its noise penalty, for comparison.
 
-    A proposal is accepted with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)). delta is the decrease
-    of the log posterior density, estimated from mini-batches, and it is used as if it were exact. The draws are wider
-    than the posterior. The smaller the batches, the wider the draws.
+    A proposal is accepted with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)). delta is the estimate
+    from mini-batches of the decrease of the log posterior density. Its noise is ignored. The smaller the batches, the
+    wider the draws. Their distribution is not known.
     """
 
     exactness: ClassVar[Exactness] = "biased"

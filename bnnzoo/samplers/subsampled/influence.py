@@ -2,8 +2,8 @@
 
 The statistics of a step describe only the rows that the step drew. Suppose that a row is drawn once in a thousand
 steps, and that it alone then determines the result of the step. Averages over steps do not show such a row, and they do
-not show a row that was never drawn. The functions here detect both, because they evaluate every row for a few proposals
-of the chain.
+not show a row that was never drawn. The functions of this module detect such rows, because they evaluate every row for
+a few proposals of the chain.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Influence(NamedTuple):
     """The effect of each row on the steps of a chain, measured for a few proposals.
 
     The difference d of a row is the change of its log-likelihood from the current position to the proposal, times the
-    likelihood power. If there is a control variate, its change is subtracted.
+    likelihood power. If there is a control variate, the change of the row's Taylor polynomial is subtracted.
     """
 
     square: Float[Array, " num_data"]
@@ -150,9 +150,10 @@ def effective_contribution(
 def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: PRNGKeyArray) -> Stats:
     """Return the biases that arise because the steps miss the effect of some rows, and the number of rows K1.
 
-    - `unseen`: the fraction s of the log posterior's curvature that the steps miss. Because of it a variance is too
-      large by the factor 1 / (1 - s).
-    - `unseen_shift`: the shift of a mean, in standard deviations, because the steps miss a part of the gradient.
+    - `unseen`: the fraction s of the log posterior's curvature that the steps miss. The variance of the draws is
+      therefore too large by the factor 1 / (1 - s).
+    - `unseen_shift`: the shift of the draws' mean, in standard deviations, because the steps miss a part of the
+      gradient.
     - `rows_needed`: K1, the number of rows with which a step of this sampler would have sigma2 = 1.
 
     `unseen` and `unseen_shift` are estimates for the directions in which the biases are largest.
@@ -222,7 +223,7 @@ def _unseen_fraction(
     shape: preconditioner.Preconditioner,
     direction: Float[Array, " dim"],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return the fraction of the log posterior's curvature in `direction` that the steps miss, and the curvature."""
+    """Return the fraction of the log posterior's curvature in `direction` that the steps miss, and this curvature."""
     theta, anchor, step = state.position, state.anchor, shape.correlate(direction)
     curvatures = posterior.over_data(lambda row: _directional_curvature(posterior, theta, step, row))
     prior = preconditioner.prior_precision(posterior, theta)
@@ -240,11 +241,12 @@ def _unseen_fraction(
 def _mean_shift(
     posterior: AbstractPosterior, state: Any, influence: Influence, shape: preconditioner.Preconditioner
 ) -> Float[Array, ""]:
-    """Return the shift of a mean, in standard deviations, due to the unseen gradient sum_i unseen_i grad l_i.
+    """Return the shift of the draws' mean, in standard deviations, due to the unseen gradient.
 
-    The shift is computed in the direction of the unseen gradient, where it is largest. At a position of the chain, the
-    unseen gradient differs from its value at the posterior's mean. The difference is about the unseen fraction of the
-    curvature times the total gradient. Both factors are known, so the difference is subtracted.
+    The unseen gradient is sum_i unseen_i grad l_i, where l_i is the log-likelihood of row i. The shift is computed in
+    the direction of the unseen gradient, where it is largest. At a position of the chain, the unseen gradient differs
+    from its value at the posterior's mean. The difference is about the unseen fraction of the curvature times the total
+    gradient. Both factors are known, so the difference is subtracted.
     """
 
     def slopes_at(position: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:

@@ -85,9 +85,9 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
         """Return values for the fields `control_variate`, `proposal` and `sampling`, each only if the field is `auto`.
 
-        They are `second`, `hmc` and `importance`. The result is empty if the posterior has no known centre, or if each
-        step uses all data. `sampling` stays `auto` if the user gave `batch_size` or `num_batches`. It also stays `auto`
-        with more than `MANY_ROWS` rows, because warm-up evaluates every row many times for `importance`.
+        The values are `second`, `hmc` and `importance`. There are none if `posterior.centre()` is None, or if each step
+        uses all data. `sampling` stays `auto` if the user gave `batch_size` or `num_batches`. It also stays `auto` with
+        more than `MANY_ROWS` rows, because warm-up evaluates every row many times for `importance`.
         """
         del thetas
         if posterior.centre() is None or self._uses_all_data(posterior.num_data):
@@ -98,7 +98,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return {name: value for name, value in choices.items() if getattr(self, name) == "auto"}
 
     def plan(self, num_data: int) -> Sizes:
-        """Return the batch sizes of a step."""
+        """Return the numbers and sizes of the batches of a step."""
         if self._uses_all_data(num_data):
             return batch_sizes.full_batch(num_data)
         return batch_sizes.initial_sizes(self.batch_size, self.num_batches, self.sampling, num_data)
@@ -240,7 +240,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def _batch(
         self, posterior: AbstractPosterior, rows: RowProbabilities | None, *, key: PRNGKeyArray
     ) -> tuple[Any, Float[Array, " used"] | None]:
-        """Return the data of a step and their weights in a mean; None if all weights are equal."""
+        """Return the data of a step, and their weights in a mean over them (None if all weights are equal)."""
         sizes = self.plan(posterior.num_data)
         if rows is not None:
             return rows.minibatch(posterior, sizes.num_used, key=key)
@@ -249,7 +249,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def _propose(
         self, posterior: AbstractPosterior, state: PenaltyState, *, key: PRNGKeyArray
     ) -> tuple[Float[Array, " dim"], Float[Array, ""], Int[Array, ""]]:
-        """Return theta', log q(theta|theta') - log q(theta'|theta), and the number of leapfrog steps."""
+        """Return the proposal theta', log q(theta|theta') - log q(theta'|theta), and the number of leapfrog steps."""
         key_noise, key_drift, key_number = jax.random.split(key, 3)
         eta, shape = state.step_size, state.preconditioner
         eps = standard_normal(state.position, key=key_noise)
@@ -279,7 +279,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def difference(
         self, posterior: AbstractPosterior, d: Float[Array, " used"], known_change: Float[Array, ""]
     ) -> Difference:
-        """Return delta and its variance, as `estimate_difference` does. If data have weights, `d` includes them."""
+        """Return the result of `estimate_difference`. If the data have weights, each d includes the weight."""
         sizes, total = self.plan(posterior.num_data), posterior.num_data
         # Sizes are multiplied as floats: N * N overflows an int32 above 46 340 data.
         scale = jnp.asarray(posterior.likelihood_power, d.dtype) * float(total)

@@ -12,7 +12,7 @@ from bnnzoo.samplers.subsampled.row_probabilities import RowProbabilities
 
 
 class PenaltyState(eqx.Module):
-    """State of a chain. `seen` has means over the steps of a warm-up window, from which batch sizes are selected."""
+    """State of a chain. `seen` contains the means over a warm-up window from which warm-up selects batch sizes."""
 
     position: Float[Array, " dim"]
     step_size: Float[Array, ""]

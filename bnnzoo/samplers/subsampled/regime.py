@@ -37,7 +37,7 @@ At this value the variance in that direction is a tenth too large (`benchmarks/g
 """
 
 MAX_SHIFT = 0.6
-"""Largest shift of a mean, in standard deviations and in the worst direction, due to rows without effect on the steps.
+"""Largest shift of the draws' mean in the worst direction, in standard deviations, due to rows that the steps miss.
 
 The means of single weights shift about half as much (`benchmarks/guard.py`).
 """
@@ -46,8 +46,8 @@ WARMUP = 500
 """Number of warm-up steps that the advice recommends if there was no warm-up and the user's step size is too large."""
 
 _EXACT = "unseen_shift"
-"""Name of a diagnostic that uses all rows. If a run has it, `skew_bias` is not tested: an estimate from the skewness of
-mini-batches is unreliable if the noise has heavy tails."""
+"""Name of a diagnostic that uses all rows. If a run has this diagnostic, `skew_bias` is not tested: the skewness of
+mini-batches is an unreliable estimate if the noise has heavy tails."""
 
 STATISTICS = (
     Statistic("sigma2", "mean", "σ² of the log ratio", MAX_SIGMA2, "limit of the mean"),
@@ -102,8 +102,8 @@ def regime(
         budget: largest number of data that a step may use.
         tuned: whether warm-up adapted the step size. If so, more data per step do not reduce the noise: warm-up would
             choose a larger step size.
-        target_sigma2: the mean sigma2 that warm-up does not exceed.
-        pooled: True if sigma2 is estimated from the spread over data, False if from the spread over batch means.
+        target_sigma2: upper limit of the mean sigma2 in the adaptation of the step size.
+        pooled: True if sigma2 is estimated from the spread over data, False if it is from the spread of batch means.
         langevin: True if sigma2 is proportional to the step size, False if it is proportional to its square.
         importance: whether influential rows are drawn more often.
     """
@@ -151,7 +151,7 @@ def regime(
 def _exceeded_limits(
     means: Mapping[str, float], *, noise_advice: str, dof_advice: str, skewness_advice: str, row_advice: str
 ) -> list[Finding]:
-    """Return one finding for each statistic whose mean exceeds its limit."""
+    """Return one finding, with one of the advices, for each statistic whose mean exceeds its limit."""
     limits = (
         ("sigma2", "sigma2", "mean sigma2", MAX_SIGMA2, noise_advice),
         (

@@ -13,8 +13,8 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.permutation import integers_below
 
 _UNIFORM = 0.5
-"""Fraction a of uniform draws: p_i is at least a / N. So the weight of a row is at most 1 / a; with equal probabilities
-it would be 1."""
+"""Fraction a of uniform draws: the probability p_i of row i is at least a / N. So the weight of a row is at most 1 / a.
+With equal probabilities each weight would be 1."""
 _TOTAL_COUNT = 2.0**31
 """Approximate sum of the integer counts over all rows. With integers the weight of a draw matches its probability
 exactly. With float32 probabilities of a million rows, the rounding error of their cumulative sum would be a tenth of
@@ -24,7 +24,7 @@ one probability."""
 class RowProbabilities(eqx.Module):
     """Probabilities p_i = counts_i / sum_j counts_j with which the rows are drawn.
 
-    They do not depend on theta. They change only between warm-up windows.
+    The probabilities do not depend on theta. They change only between warm-up windows.
     """
 
     starts: UInt32[Array, " num_data"]
@@ -71,7 +71,7 @@ def update_probabilities(rows: RowProbabilities, square: Float[Array, " num_data
     """Return the probabilities after another evaluation of the influence of the rows.
 
     `square` has one value s_i for each row: the mean square of d_i over some proposals. d_i is the change of the row's
-    log-likelihood from the current position to a proposal. If there is a control variate, its change is subtracted. An
+    log-likelihood from the current position to a proposal, minus that of its control variate if there is one. An
     evaluation gives p_i = (1 - a) s_i / sum_j s_j + a / N, with a = `_UNIFORM`. The new probabilities are a weighted
     mean over all evaluations. Evaluation k has weight k, because a chain may be far from the posterior at first.
 
@@ -90,7 +90,7 @@ def update_probabilities(rows: RowProbabilities, square: Float[Array, " num_data
 
 @jax.jit
 def pool_chains(chain_probabilities: RowProbabilities) -> RowProbabilities:
-    """Return probabilities [chain, num_data] that are the same for every chain: the mean over all chains.
+    """Return the mean over all chains of the probabilities, repeated for every chain.
 
     All chains use the same data, so their evaluations of the rows can be combined.
     """

@@ -22,7 +22,7 @@ _PAIRS, _ROWS = 16, 4096
 
 
 def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> str:
-    """Return a sentence that compares K1 with the number of rows that a step uses.
+    """Return a sentence that compares K1 (see the module) with the number of rows that a step uses.
 
     If mini-batches save no time, the sentence recommends another sampler.
 

@@ -27,11 +27,12 @@ from bnnzoo.samplers.variational import pre_activations, training
 _PAIRS = 2
 """Number of pairs of antithetic draws in `Bbb.inspect`. A pair costs two passes over all data."""
 _MAX_DISTANCE = 0.25
-"""Largest accepted squared distance to the best mean, per parameter and in standard deviations: 0.5 squared."""
+"""Largest accepted `mean_distance` of `Bbb.inspect`, divided by the number of parameters: 0.5 standard deviations
+squared."""
 
 
 class BbbState(eqx.Module):
-    """State of a chain: its latest draw, the parameters of q, and the state of the training."""
+    """State of a chain: its latest draw, the parameters `mean` and `rho` of q, and the state of the training."""
 
     position: Float[Array, " dim"]
     mean: Float[Array, " dim"]
@@ -40,9 +41,9 @@ class BbbState(eqx.Module):
     seed: UInt32[Array, ""]
     """Seed of the random partitions of the rows."""
     first: Float[Array, ""]
-    """Number of warm-up steps before the averages of mean and rho begin."""
+    """Number of warm-up steps that the averages of mean and rho leave out at the beginning."""
     average: tuple[Float[Array, " dim"], Float[Array, " dim"]]
-    """Averages of mean and rho."""
+    """Averages of mean and rho over the warm-up steps after the first `first` steps."""
 
 
 class Bbb(training.AbstractTrainedSampler[BbbState]):
@@ -63,11 +64,11 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     - `reparameterisation`: with `weights` one theta is drawn for the whole batch. With `local` the pre-activations of
       dense layers are drawn instead, for each datum. The expectation is the same, with less noise.
 
-    If NumPyro knows a closed form of the KL, it is used (normal priors). Otherwise only the entropy of q is in closed
-    form, and the log prior is evaluated at a draw of q. At the end of warm-up, mean and rho are replaced by averages
-    over their values in the last steps (Polyak and Juditsky 1992). With a constant learning rate these steps are the
-    second half of warm-up. With a falling rate they are the last eighth. The draws are from q, which is too narrow
-    where the posterior is correlated.
+    The closed form of KL(q || prior) is used if NumPyro knows it, as for normal priors. Otherwise only the entropy of q
+    is in closed form, and the log prior is evaluated at a draw of q. At the end of warm-up, mean and rho are replaced
+    by averages over their values in the last steps (Polyak and Juditsky 1992). With a constant learning rate these
+    steps are the second half of warm-up. With a falling rate they are the last eighth. The draws are from q, which is
+    too narrow where the posterior is correlated.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (Statistic("elbo_estimate"), DIVERGING, Statistic("log_q"))
@@ -141,7 +142,7 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
         """Replace mean and rho by their averages at the end of warm-up.
 
         The values of mean and rho fluctuate from step to step because of the noise of the batches. For a narrow
-        posterior these fluctuations can be larger than its width. The averages have a much smaller error.
+        posterior these fluctuations can be larger than the posterior's width. The averages have a much smaller error.
         """
         del posterior, key
         if not final:
@@ -188,7 +189,7 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     def _rows(
         self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray
     ) -> tuple[Any, Float[Array, " batch"] | None]:
-        """Return the rows of a step and their weights in a mean over the batch; None if all weights are equal."""
+        """Return the rows of a step, and their weights in a mean over the batch (None if all weights are equal)."""
         if self.sampling == "replacement":
             return training.batch(posterior, self.batch_size, key=key), None
         total = posterior.num_data
@@ -247,7 +248,8 @@ def kl(
 def blundell_weight(steps_done: Float[Array, ""], batches: int) -> Float[Array, ""]:
     """Return the weight 2^(M-i) / (2^M - 1) of the KL in batch i of a pass with M = `batches` batches.
 
-    The code computes 2^-i / (1 - 2^-M), because 2^M overflows float32 at M = 128.
+    `steps_done` is the number of steps before this batch, which gives i = `steps_done` mod M + 1. The code computes
+    2^-i / (1 - 2^-M), because 2^M overflows float32 at M = 128.
     """
     i = jnp.mod(steps_done, batches) + 1
     return jnp.exp2(-i) / (1 - 2.0**-batches)

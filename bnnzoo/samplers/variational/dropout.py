@@ -63,7 +63,7 @@ class Dropout(training.AbstractTrainedSampler[DropoutState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> DropoutState:
-        """Return the state of a chain that trains from `theta`."""
+        """Return the state of a chain whose training begins at `theta`."""
         del posterior, key
         return DropoutState(theta, theta, training.Adam.start(theta, num_warmup))
 

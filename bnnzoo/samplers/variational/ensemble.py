@@ -40,7 +40,7 @@ class Ensemble(training.AbstractTrainedSampler[EnsembleState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> EnsembleState:
-        """Return the state of a chain that trains from `theta`."""
+        """Return the state of a chain whose training begins at `theta`."""
         del posterior, key
         return EnsembleState(theta, training.Adam.start(theta, num_warmup))
 

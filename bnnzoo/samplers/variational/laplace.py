@@ -88,7 +88,7 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
     batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Refuse a combination of posterior, curvature and covariance that gives no Gaussian or is too expensive."""
+        """Refuse `curvature` and `covariance` if they give no Gaussian for the posterior or are too expensive."""
         if not posterior.has_outputs:
             if self.curvature != "hessian":
                 raise UsageError(
@@ -156,14 +156,14 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
         return LaplaceState(position, state.mode, state.factor, state.adam), stats
 
     def inspect(self, posterior: AbstractPosterior, state: LaplaceState, *, key: PRNGKeyArray) -> Stats:
-        """Compute `mode_distance` and `log_evidence` at the chain's Gaussian.
+        """Compute `mode_distance` and `log_evidence` from the Gaussian of a chain.
 
         `mode_distance` is |F' g|^2, where g is the gradient of the log density and F F' the covariance, both at the
         mean of the Gaussian. It is the squared distance to the mode in standard deviations, so it is 0 at the mode.
         `log_evidence` is the log of the integral of a Gaussian curve that approximates the unnormalised posterior
         density. The curve has the value and the curvature of the density at the mean of the Gaussian. If
-        `mode_distance` is small, the curve also has the slope of the density there. Far from a mode, a curve with this
-        slope would overestimate the integral.
+        `mode_distance` is small, the curve also has the slope of the density there. Otherwise its slope is 0, because a
+        curve with the slope of the density would overestimate the integral.
         """
         del key
         log_volume = self._log_volume(state)
@@ -175,7 +175,7 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
         }
 
     def _log_volume(self, state: LaplaceState) -> Float[Array, ""]:
-        """Return the log of the integral of the Gaussian curve whose value at the mode is 1."""
+        """Return the log of the integral of a curve that is 1 at the mode and has the covariance of the Gaussian."""
         return len(state.mode) / 2 * jnp.log(2 * jnp.pi) + state.factor.log_det
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:

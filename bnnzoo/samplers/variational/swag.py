@@ -38,7 +38,7 @@ class SwagState(eqx.Module):
     mean: Float[Array, " dim"]
     variance: Float[Array, " dim"]
     deviations: Float[Array, "rank dim"]
-    """Deviation of each of the latest snapshots from the mean of all snapshots up to it, newest first."""
+    """Deviation of each of the latest snapshots from the mean of this snapshot and all before it, newest first."""
 
 
 class Swag(training.AbstractTrainedSampler[SwagState]):
@@ -48,7 +48,7 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
     several chains it is Multi-SWAG (Wilson and Izmailov 2020). Warm-up is gradient descent on mini-batches, with
     momentum and a constant learning rate. In the second half of warm-up every `interval`-th position is a snapshot. The
     state stores the mean and the variance of the snapshots, one value per parameter. It also stores D_k for the latest
-    K = `rank` snapshots: the deviation of the snapshot from the mean of all snapshots up to it. A draw is
+    K = `rank` snapshots: the deviation of snapshot k from the mean of the snapshots up to k. A draw is
 
         theta = mean + sqrt(variance / 2) eps_1 + sum_k D_k eps_2k / sqrt(2 (K - 1)),   eps ~ N(0, I)
 
@@ -105,7 +105,7 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
         return min(self.batch_size, max(1, posterior.num_data // 2))
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> float:
-        """Return a learning rate at which gradient descent is stable. It is at most `learning_rate`.
+        """Return a learning rate, at most the field `learning_rate`, at which gradient descent is stable.
 
         Momentum multiplies the effective learning rate by 1 / (1 - momentum).
         """
@@ -155,7 +155,7 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
 
 
 def _with_snapshot(state: SwagState) -> SwagState:
-    """Return the state with one more snapshot. With Welford's formula the variance cannot become negative."""
+    """Return the state with its position as one more snapshot. Welford's formula gives no negative variances."""
     count = state.snapshots + 1
     change = state.position - state.mean
     mean = state.mean + change / count

@@ -39,7 +39,7 @@ class AbstractTrainedSampler(AbstractSampler[S]):
 class Adam(eqx.Module):
     """State of the optimiser Adam (Kingma and Ba 2015).
 
-    The learning rate is either constant, or falls to 0 over warm-up, as half a period of a cosine.
+    The learning rate falls to 0 over warm-up, as half a period of a cosine, unless `start` has `constant=True`.
     """
 
     moments: PyTree
@@ -48,7 +48,7 @@ class Adam(eqx.Module):
 
     @classmethod
     def start(cls, parameters: PyTree, num_warmup: int, *, constant: bool = False) -> Adam:
-        """Return the initial state for `num_warmup` steps."""
+        """Return the initial state for a training of `num_warmup` steps."""
         zero = jnp.zeros(())
         return cls(_ADAM.init(parameters), zero, zero + (jnp.inf if constant else max(1, num_warmup)))
 
@@ -67,7 +67,7 @@ class Adam(eqx.Module):
 def step(
     posterior: AbstractPosterior, adam: Adam, parameters: P, loss: Callable[[P], Float[Array, ""]], rate: Number
 ) -> tuple[Adam, P, Stats]:
-    """Make one step of Adam on `loss`, a loss per datum. Return Adam's state, the parameters and the statistics."""
+    """Make a step of Adam on `loss`, a loss per datum. Return Adam's state, the new parameters, and the statistics."""
     value, gradient = jax.value_and_grad(loss)(parameters)
     adam, parameters, finite = adam.descend(parameters, gradient, rate)
     return adam, parameters, {"lp_estimate": -posterior.num_data * value, "diverging": ~finite}

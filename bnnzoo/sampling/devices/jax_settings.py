@@ -16,7 +16,7 @@ from bnnzoo.posterior.backend import keep_programs
 from bnnzoo.sampling.devices.processes import LostProcessError, Processes
 
 _PATIENCE = 120
-"""Seconds that processes wait for each other at the start. After this time the connection has failed."""
+"""Seconds that processes wait for each other at the start. After this time the connection counts as failed."""
 _SILENCE = 30
 """Seconds without a heartbeat after which a process counts as lost.
 
@@ -26,7 +26,7 @@ _VERSIONS = ("bnnzoo", "jax", "jaxlib", "numpyro", "equinox", "numpy")
 
 
 def prepare(num_devices: int = 1) -> None:
-    """Split the CPU into devices if JAX has not started, and enable the compilation cache."""
+    """Split the CPU into `num_devices` devices if JAX has not started, and enable JAX's compilation cache."""
     with contextlib.suppress(RuntimeError):
         # After its start JAX raises an error. The run then uses the existing devices.
         split_cpu(num_devices)
@@ -34,7 +34,7 @@ def prepare(num_devices: int = 1) -> None:
 
 
 def split_cpu(num_devices: int) -> None:
-    """Split the CPU into `num_devices` devices, with more threads than devices.
+    """Split the CPU into `num_devices` devices, and give XLA's thread pool more threads than devices.
 
     XLA's thread pool has one thread per core by default, or one thread per device if there are more devices than cores.
     A matrix factorisation blocks the thread of its device until other threads of this pool have done its subtasks. If
@@ -110,8 +110,8 @@ def devices(count: int) -> None:
     """Start JAX with this machine's CPU split into `count` devices, so that `count` chains run in parallel.
 
     Call this function before anything else uses JAX, for example in the first cell of a notebook, before you build a
-    network. It is not needed on the command line, or if the run is the first to use JAX: then the run sets its devices
-    itself.
+    network. The call is not needed on the command line, or if nothing uses JAX before the run: the run then splits the
+    CPU itself.
 
     Raises:
         UsageError: if `count` is less than one, or if JAX has already started with another number of devices.
@@ -133,5 +133,5 @@ def versions() -> dict[str, str]:
 
 
 def device(count: int) -> str:
-    """Return the kind of this machine's devices and the number `count`, such as "cpu x 4"."""
+    """Describe `count` devices of this machine by their kind and number, such as "cpu x 4"."""
     return f"{jax.local_devices()[0].device_kind} x {count}"

@@ -38,11 +38,11 @@ _MOST_DEVICES = 256
 
 
 class Placement(eqx.Module):
-    """A way to run a function of one chain for all chains. The fields are static: new values need a new compilation."""
+    """A way to run a function of one chain for all chains. With other values of the fields, programs compile again."""
 
     method: Literal["parallel", "vectorized", "sequential"] = eqx.field(static=True)
     mesh: Mesh | None = eqx.field(static=True)
-    """The devices of this process."""
+    """The devices of this process that share the chains or rows; None if JAX's default device has all of them."""
     processes: Processes = eqx.field(static=True, default=SINGLE_PROCESS)
 
     @property
@@ -88,7 +88,7 @@ class Placement(eqx.Module):
         """Run `local(shared, *chains)` for a part of the chains on each device, or on each group of devices.
 
         A group of devices shares the rows of the data. Within a group, the compiler divides the work: it recognises
-        sums over rows, and adds the sums of the devices. The chains are split explicitly, because they never interact.
+        sums over rows, and adds the sums of all devices. The chains are split explicitly, because they never interact.
 
         Args:
             local: function of `shared` and the values of some chains.
@@ -112,7 +112,7 @@ class Placement(eqx.Module):
         return mapped(arrays, *chains)
 
     def put(self, tree: PyTree, axis: int | None) -> PyTree:
-        """Put arrays of all chains on the devices, split along `axis`; if `axis` is None, put a copy on each device."""
+        """Put arrays of all chains on the devices, split along `axis`; if `axis` is None, copy them to each device."""
         return (
             self._put(tree, P()) if axis is None else self.put_process_part(self.processes.own_part(tree, axis), axis)
         )
@@ -133,7 +133,7 @@ class Placement(eqx.Module):
         return eqx.tree_at(lambda p: p.data, placed_posterior, data, is_leaf=lambda node: node is None)
 
     def mesh_context(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which JAX knows the mesh of the rows. Programs that do not use `spread` need it."""
+        """Return a context in which JAX knows the mesh of the rows. Run programs without `spread` in this context."""
         return jax.set_mesh(self.mesh) if self.mesh is not None and self.axes.data > 1 else contextlib.nullcontext()
 
     def _put(self, tree: PyTree, spec: P) -> PyTree:

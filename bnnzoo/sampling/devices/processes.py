@@ -1,7 +1,7 @@
 """One run in several processes, on one or more machines.
 
-Each process runs some of the chains. Chains do not interact inside a compiled program, so each process has a program of
-its own, and the processes communicate only between chunks of draws. After each chunk, every process has the values of
+Each process runs some of the chains. Chains do not interact inside a compiled program, so each process has a separate
+program, and the processes communicate only between chunks of draws. After each chunk, every process has the values of
 all chains in its host memory. Therefore all processes tune the sampler in the same way. The first process writes the
 file, in a folder that all processes can read. The processes communicate by `jax.distributed`, which is started
 outside this module.
@@ -24,10 +24,10 @@ from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
 T = TypeVar("T")
 
 _PIECES = (2**14, 2**22)
-"""Sizes, in bytes, of the pieces into which a message is cut."""
+"""Size of the first piece of a message, and of the further pieces of a long message, in bytes."""
 _LOST_MESSAGE = "another process of this run has ended; see its own message for the reason"
 _END = -1
-"""Number of rows that the first process sends if there are no more chunks."""
+"""Value that the first process sends instead of a number of rows if there are no more chunks."""
 
 
 class LostProcessError(BnnzooError):
@@ -62,7 +62,7 @@ class Processes(NamedTuple):
         return jax.tree.map(own_slice, tree)
 
     def gather(self, tree: T) -> T:
-        """Concatenate the arrays of all processes along the first axis, in host memory; unchanged with one process.
+        """Concatenate the arrays of all processes along the first axis, in host memory; one process returns `tree`.
 
         Raises:
             LostProcessError: if another process has ended.
@@ -82,7 +82,7 @@ class Processes(NamedTuple):
         return jax.tree.unflatten(structure, joined_leaves)
 
     def broadcast_first(self, tree: T) -> T:
-        """Return the first process's numbers or arrays in all processes, because rounding and clocks may differ."""
+        """Return the first process's numbers or arrays in all processes, whose rounding and clocks may differ."""
         if self.count == 1:
             return tree
         gathered: Any = self.gather(jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree))
@@ -93,7 +93,7 @@ class Processes(NamedTuple):
         return jax.tree.map(first_value, gathered, tree)
 
     def largest(self, number: int) -> int:
-        """Return the largest `number` of all processes.
+        """Return the largest of the values of `number` in all processes.
 
         Raises:
             LostProcessError: if another process has ended.
@@ -102,6 +102,8 @@ class Processes(NamedTuple):
 
     def agree_on_rows(self, count: int, *, stop_signal: int = 0) -> int:
         """Return the number of rows of the next chunk, the same in all processes; 0 if there is no further chunk.
+
+        A row is a draw or a warm-up step.
 
         Args:
             count: number of rows that this process proposes. Only the first process's proposal is used.
@@ -180,10 +182,10 @@ class Processes(NamedTuple):
                 client.get_live_nodes(list(range(self.count)))
 
     def _exchange(self, payload: bytes, *, parting: bool = False) -> list[bytes]:
-        """Send bytes to all processes, and return the bytes of each process. Every process must send the same number.
+        """Send `payload` to all processes, and return the payload of each process. All payloads must have equal length.
 
-        Each message starts with its purpose and its length. Without them, the final message of a failing process could
-        be read as draws, or processes could wait for each other forever.
+        Each message starts with its purpose (`parting`: the last message of a process) and its length. Otherwise the
+        last message of a failing process could be read as draws, or processes could wait for each other forever.
         """
         header = np.array([parting, len(payload)], np.int64).tobytes()
         message, first_size = header + payload, _PIECES[0]

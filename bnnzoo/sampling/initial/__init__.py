@@ -1,1 +1,1 @@
-"""Before the first step: initial positions, the choice of a likelihood, and lengths from a time budget."""
+"""The work before the first step: initial positions, choice of the likelihood, and lengths of a run from its budget."""

@@ -36,7 +36,7 @@ _START_SHARE = 0.4
 FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
 _WARMUP_SHARE = 0.4
 _WARMUP_TOLERANCE = 1.25
-"""Warm-up ends early only if it would take this multiple of its share of the budget.
+"""Warm-up ends early only if it would take longer than this multiple of the fraction `_WARMUP_SHARE` of the budget.
 
 Small differences between the planned and the measured time do not change the number of steps, so the draws of two runs
 are usually equal."""
@@ -58,9 +58,9 @@ _OVERHEAD = 1.5
 """Assumed time of a step, relative to the time of its gradients."""
 _PILOT_SECONDS, _PILOT_ROWS = 0.2, 4096
 _CALL_SECONDS, _MOST_GRADIENTS_PER_CALL = 0.02, 512
-"""Smallest duration of a call of the trial's program, in seconds, and largest number of gradients per call.
+"""Shortest call of the program in `seconds_per_row`, in seconds, and largest number of gradients per call.
 
-A chain computes many gradients per call of its program, so the time of the call itself must not count."""
+A sampler computes many gradients per call of its program, so the time of the call itself must not count."""
 OVERHEAD_TRACES = 80.0
 """Time of a run that the budget does not cover, in units of the time that JAX needs to trace one gradient.
 
@@ -78,14 +78,14 @@ def plan_lengths(
     start_seconds: float,
     chosen_fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> Problem:
-    """Choose the lengths that the recipe does not set, and return the problem with them; unchanged without a budget.
+    """Choose warm-up, thinning and draws if the recipe does not, and return the problem; unchanged without a budget.
 
     Args:
         problem: the problem of the run.
-        placement: the placement of its chains.
+        placement: the placement of the run's chains.
         thetas: the initial positions.
         start_seconds: seconds that were spent on the initial positions.
-        chosen_fields: fields that the sampler has chosen for this problem.
+        chosen_fields: values that the sampler has chosen for its `auto` fields.
     """
     recipe = problem.recipe
     if recipe.budget is None:
@@ -175,7 +175,7 @@ def with_thinning(
         sampler: the tuned sampler.
         warmup_step_seconds: seconds of a warm-up step of all chains.
         seconds_left: seconds of the budget that are not yet used.
-        means: mean of each statistic in warm-up.
+        means: mean of each statistic in the last chunk of warm-up.
     """
     recipe = problem.recipe
     if recipe.budget is None or "thin" in recipe.where or not is_chain(sampler.stated_exactness):
@@ -191,7 +191,7 @@ def with_thinning(
 
 
 def _round_down(length: float, largest: int) -> int:
-    """Return the largest power of two that is at most `length`, but at least 1. From `largest` on, return `largest`.
+    """Return `largest` if `length` is at least `largest`, else the largest power of two up to `length`, at least 1.
 
     Measured times differ by a few percent between runs. The rounded lengths are usually equal, and so are the draws.
     """
@@ -203,9 +203,9 @@ def with_start(problem: Problem, placement: Placement, *, choice_seconds: float,
 
     Args:
         problem: the problem of the run.
-        placement: the placement of its chains.
+        placement: the placement of the run's chains.
         choice_seconds: seconds that were spent on the choice of the likelihood and of the model.
-        key: random key of the trial.
+        key: random key of the short training run that measures the time of a step.
     """
     recipe = problem.recipe
     if recipe.budget is None or not recipe.trains_start:
@@ -219,7 +219,7 @@ def with_start(problem: Problem, placement: Placement, *, choice_seconds: float,
 def training_steps(problem: Problem, placement: Placement, *, most: int, share: float, key: PRNGKeyArray) -> int:
     """Return the number of training steps that fit into a fraction `share` of the budget.
 
-    A short trial measures the time of a step. The number is at most `most`, but never below `FEWEST_START_STEPS`.
+    A short training run measures the time of a step. The result is at most `most`, but at least `FEWEST_START_STEPS`.
     """
     assert problem.recipe.budget is not None
     thetas = problem.initial_positions(trained=True, key=key)
@@ -269,7 +269,7 @@ def describe_shorter_warmup(problem: Problem) -> str:
 
 
 def with_drawn_lengths(recipe: Recipe, num_draws: int) -> Recipe:
-    """Return the recipe without a budget that repeats a run of `num_draws` draws, however fast the machine is."""
+    """Return a recipe without a budget that repeats a run of `num_draws` draws on a machine of any speed."""
     return dataclasses.replace(recipe, budget=None, until=None, draws=num_draws)
 
 
@@ -288,10 +288,10 @@ def recipe_to_write(problem: Problem) -> dict[str, Any]:
 
 
 def seconds_per_row(problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]) -> float:
-    """Measure the seconds per datum of the gradient that a step computes, for all chains together.
+    """Measure the seconds, per datum, that all chains together need for one gradient of a step.
 
     The result is the shortest of several times, because other work on the machine can only make a call slower. The
-    gradient is that of the log-likelihood, unless the sampler has its own (`trajectory_gradient`).
+    gradient is that of the log-likelihood, unless the sampler defines another one (`trajectory_gradient`).
     """
     sampler, posterior = problem.sampler, problem.posterior
     own_gradient = eqx.filter_eval_shape(sampler.trajectory_gradient, posterior, jnp.asarray(thetas[0])) is not None
@@ -332,7 +332,7 @@ def seconds_per_row(problem: Problem, placement: Placement, thetas: Float[Array 
 
 
 def _affordable_gradients(problem: Problem, budget: float, row_seconds: float) -> float:
-    """Return the largest number of gradients per step, each over all rows, for which the budget allows enough steps."""
+    """Return the number of full-data gradients per step with which the budget allows `_WANTED_TRAJECTORIES` steps."""
     return budget / (_OVERHEAD * row_seconds * problem.posterior.num_data) / _WANTED_TRAJECTORIES
 
 

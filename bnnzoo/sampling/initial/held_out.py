@@ -16,15 +16,17 @@ from bnnzoo.sampling.initial.trained_start import num_held_out
 _NETWORKS, _STEPS, _SHARE = 10, 2000, 0.08
 """Networks per problem, training steps of each network, and largest fraction of the budget for one problem.
 
-Each network is tested on held-out rows of its own: a tenth of all rows by default, and at most 2048. With half of these
+Each network has different held-out rows: a tenth of all rows by default, and at most 2048. With half of these training
 steps, networks with one noise level were not fully trained, and the wrong likelihood was selected. Therefore no
 comparison is made if the budget allows fewer steps."""
 OVERLAP = (1 + _NETWORKS / (_NETWORKS - 1)) ** 0.5
-"""Factor of the standard error of a mean over the networks, whose training rows overlap (Nadeau and Bengio 2003)."""
+"""Factor by which overlapping training rows increase the standard error of a mean over the networks.
+
+See Nadeau and Bengio 2003."""
 
 
 def can_compare(problem: Problem) -> bool:
-    """Whether networks can be compared: the run has a budget, and its training holds out rows."""
+    """Whether networks can be compared: the run has a budget, and the training of its networks holds out rows."""
     recipe = problem.recipe
     return (
         problem.description is not None
@@ -43,8 +45,8 @@ def losses_of(
 
     Args:
         problem: the problem; all its parameters are trained.
-        trained_part: description of the networks, for the progress.
-        work: the work for the initial positions, to which this work is added.
+        trained_part: description of the networks for progress messages.
+        work: observer, stop signal and cost of the initial positions. The cost of this training is added.
         key: random key of the networks and of the held-out rows.
 
     Raises:

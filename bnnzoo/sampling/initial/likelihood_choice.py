@@ -1,7 +1,7 @@
 """Selection of the noise model of a regression if the recipe names no likelihood.
 
-Two questions are answered with held-out rows, one after the other. Do all rows have the same noise level, or has each
-row its own? Is the noise normal or Student's t?
+Two questions are answered with held-out rows, one after the other. Do all rows have the same noise level, or does it
+differ between rows? Is the noise normal or Student's t?
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def is_likelihood_open(problem: Problem) -> bool:
 
 
 class Question(NamedTuple):
-    """A question that compares two likelihoods: their descriptions, and the keys of their losses in the file."""
+    """A question that two likelihoods answer: their descriptions, and the keys of their losses in the run's file."""
 
     name: str
     first: str
@@ -81,7 +81,7 @@ class Comparison(NamedTuple):
     first: Float[np.ndarray, " network"]
     """For each network with the first likelihood, the mean negative log density of its held-out rows, in nats."""
     second: Float[np.ndarray, " network"]
-    """The same for the second likelihood."""
+    """For each network with the second likelihood, the mean negative log density of its held-out rows, in nats."""
     question: Question = LEVELS
 
     @property
@@ -106,9 +106,9 @@ class Comparison(NamedTuple):
     def prefers_second(self) -> bool:
         """Whether the second likelihood is selected.
 
-        If it has more parameters, it must be significantly better, and the median gain must be at least `_LEAST_GAIN`.
-        Otherwise the mean gain must be at least `_LEAST_GAIN`, and the median gain must be positive. Then neither a
-        single network nor a few unusual rows decide alone.
+        If the second likelihood has more parameters, it must be significantly better, and the median gain must be at
+        least `_LEAST_GAIN`. Otherwise the mean gain must be at least `_LEAST_GAIN`, and the median gain must be
+        positive. Then neither a single network nor a few unusual rows decide alone.
         """
         if not self.question.is_second_more_complex:
             return float(np.median(self.gain)) > 0 and float(np.mean(self.gain)) >= _LEAST_GAIN
@@ -206,7 +206,7 @@ def select_likelihood(
 
 
 def _describe_equal_targets(problem: Problem) -> str:
-    """Return the note that too many targets are equal for a comparison; "" if they are not."""
+    """Return the note that too many targets are equal to compare likelihoods; "" if enough targets differ."""
     targets = problem.train.y if problem.train is not None else np.zeros((0, 0))
     for column in targets.T if targets.ndim == 2 else ():
         values, counts = np.unique(column, return_counts=True)

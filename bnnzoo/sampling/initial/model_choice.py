@@ -89,8 +89,8 @@ def select_model(
 
     Args:
         problem: the problem, with the selected likelihood.
-        one_layer_losses: the losses of one hidden layer with this likelihood and this key, if they are known.
-        work: the work for the initial positions, to which this work is added.
+        one_layer_losses: the losses of one hidden layer with this likelihood and this key, if already computed.
+        work: observer, stop signal and cost of the initial positions. The cost of this training is added.
         key: random key of the networks and of the held-out rows.
 
     Returns:
@@ -130,7 +130,7 @@ def select_model(
 
 
 def _with_widths(problem: Problem, widths: Widths) -> Problem | None:
-    """Return the problem with other widths, or None if a part does not support them."""
+    """Return the problem with hidden layers of these widths, or None if a part of the problem does not support them."""
     model = problem.recipe.model
     part = dataclasses.replace(model, fields={**model.fields, "hidden": widths})
     try:

@@ -22,7 +22,7 @@ def network_position(problem: Problem, path: Path) -> Float[Array, " dim"]:
     """Return the position whose network has the arrays of a file that `equinox.tree_serialise_leaves` wrote.
 
     The network in the file may be of another class than the model's network, such as `equinox.nn.MLP`, if it has the
-    same arrays in the same order. Parameters of the likelihood and of the prior begin at their usual values.
+    same arrays in the same order. Parameters of the likelihood and of the prior have their default initial values.
 
     Args:
         problem: the problem, in which all parameters of the network are sampled.

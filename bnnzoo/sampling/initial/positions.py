@@ -41,7 +41,7 @@ class StartWork:
     tell: Observer
     stop: Stop | None = None
     evaluations: float = 0.0
-    """Number of likelihood evaluations of training and transport (`transport_starts`), in all chains."""
+    """Number of likelihood evaluations of training and transport (`transport_starts`), summed over chains."""
     seconds: float = 0.0
     """Seconds inside `time_block`. The budget covers these seconds, but not the preparation of the run."""
 
@@ -61,7 +61,7 @@ class StartWork:
 
         Args:
             stream: pairs of the number of steps so far and a value.
-            activity: description of the work, for the progress.
+            activity: description of the work for progress messages.
             total: largest number of steps.
 
         Raises:
@@ -87,7 +87,7 @@ def initial_positions(
     work: StartWork,
     key: PRNGKeyArray,
 ) -> Float[Array | np.ndarray, "chain dim"]:
-    """Return the given initial positions; if there are none, the positions that the recipe's `init` requests.
+    """Return `given_positions`; if they are None, return the positions that the recipe's `init` requests.
 
     Raises:
         UsageError: if the given positions have a wrong shape, if a given network does not fit the training rows, or if
@@ -117,7 +117,7 @@ def initial_positions(
 def fixed_values(problem: Problem, *, work: StartWork, key: PRNGKeyArray) -> dict[str, np.ndarray]:
     """Return the values of the parameters that are not sampled, by name; empty if every parameter is sampled.
 
-    The whole network is trained once (`train_whole_network`), and all chains use the same values.
+    The network with all parameters is trained once (`train_whole_network`), and all chains use the same values.
 
     Raises:
         UsageError: as for `train_whole_network`.
@@ -134,7 +134,7 @@ def fixed_values(problem: Problem, *, work: StartWork, key: PRNGKeyArray) -> dic
 def train_whole_network(
     problem: Problem, *, work: StartWork, key: PRNGKeyArray
 ) -> tuple[Problem, Float[np.ndarray, " dim"]]:
-    """Train one network for all chains. Return the problem in which all parameters are sampled, and the trained theta.
+    """Train one network for all chains. Return the problem with all parameters sampled, and the trained position theta.
 
     With `init` "given" or the file of a network, the network is not trained, and theta has the values of the user's
     network. With the file of a run, theta is the run's draw with the largest log density.
@@ -218,7 +218,7 @@ def transport_starts(
 def choose_fields(
     problem: Problem, placement: Placement, thetas: Float[Array | np.ndarray, "chain dim"]
 ) -> dict[str, Any]:
-    """Return the sampler's own choices for its `auto` fields, equal in all processes; empty without warm-up."""
+    """Return the sampler's choices for its `auto` fields, the same in all processes; empty without warm-up."""
     if not problem.recipe.warmup:
         return {}
     with placement.mesh_context():
@@ -241,7 +241,7 @@ def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any)
     """Check that the density and its gradient are finite at the initial positions.
 
     Raises:
-        UsageError: if they are not finite; the message names the training row or the parameter.
+        UsageError: if the density or its gradient is not finite; the message names the training row or the parameter.
     """
     with placement.mesh_context():
         values = _density_and_gradient(placement.put_posterior(posterior), placement.put(jnp.asarray(thetas), None))

@@ -20,7 +20,7 @@ from bnnzoo.store import schema
 def last_draws(problem: Problem, path: Path) -> Float[np.ndarray, "chain dim"]:
     """Return the last draw of each chain of an earlier run as the positions of the chains.
 
-    If the problem has more chains than the run, further chains get earlier draws, at equal distances.
+    If the problem has more chains than the run, the further chains get earlier draws of the run, at equal distances.
 
     Args:
         problem: the problem. Its network must have the parameters of the run's network, with the same shapes.
@@ -63,7 +63,7 @@ def _shape(tree: xr.DataTree, path: Path) -> tuple[int, int]:
 def _position(problem: Problem, tree: xr.DataTree, path: Path, chain: int, draw: int) -> Float[np.ndarray, " dim"]:
     """Return one draw as a position of the problem's posterior.
 
-    Parameters of the likelihood and of the prior that the run did not sample begin at their usual values.
+    Parameters of the likelihood and of the prior that the run did not sample get a prior draw, the same for all chains.
     """
     posterior = problem.network_posterior
     usual = np.asarray(posterior.start(key=jax.random.key(0)))

@@ -29,18 +29,19 @@ from bnnzoo.sampling.initial import positions
 SMALLEST = {"identified": 100.0, "linearised": 0.0}
 """Smallest threshold that is tried if the recipe sets none. A linear model needs no threshold.
 
-If half of the largest eigenvalue is smaller, this half is tried first."""
+If half of the largest eigenvalue is smaller than this threshold, this half is tried first."""
 _LADDER = 10.0 ** np.arange(2, 8.01, 0.25)
 """Further thresholds that are tried if the recipe sets none."""
 _ROWS = 2000
-"""Number of rows with which a step of the sampler `penalty` must have a noise variance (sigma2) of at most `_SIGMA2`.
+"""Number of rows in a mini-batch with which sigma2 must be at most `_SIGMA2` in a step of the sampler `penalty`.
 
-The step is of the least favourable kind: its proposal is a new draw that does not depend on the current position."""
+Here sigma2 is the variance of the log acceptance ratio over mini-batches. The step is of the least favourable kind: its
+proposal is a new draw that does not depend on the current position."""
 _SIGMA2 = 1.5
 _LEAST_CURVATURE = 0.2
 """Smallest curvature of the log posterior at the mode that every combination of the sampled directions must have.
 
-It is relative to the curvature from the generalised Gauss-Newton matrix, which is never negative. In a direction that
+It is a fraction of the curvature from the generalised Gauss-Newton matrix, which is never negative. In a direction that
 the data hardly determine, the exact curvature can be negative. There the posterior is not near the mode, and a control
 variate at the mode does not work."""
 _LANCZOS_STEPS = 24
@@ -50,7 +51,7 @@ class Subspace(NamedTuple):
     """The arrays that define a subspace, and its description for the file."""
 
     values: dict[str, np.ndarray]
-    """The arrays `mode`, `basis`, `centre` and, if predictions add them, `others` of a `SubspaceNetwork`."""
+    """Arrays of a `SubspaceNetwork`: `mode`, `basis`, `centre`; `others` if predictions include other directions."""
     kind: str
     tau: float
     """Threshold of the eigenvalues."""
@@ -58,9 +59,9 @@ class Subspace(NamedTuple):
     variance_fraction: float
     """Fraction of the variance of the network's outputs that the sampled directions contribute."""
     rows_needed: float
-    """Predicted number of rows with which an independent proposal has sigma2 = 1; 0 if the recipe sets `tau`."""
+    """Predicted size of a mini-batch for which sigma2 (see `_ROWS`) is 1; 0 if the recipe sets `tau`."""
     mode_distance: float
-    """Distance to the exact mode (`Mode.distance`)."""
+    """Distance of the mode that was found to the exact mode (`Mode.distance`)."""
 
     @property
     def num_directions(self) -> int:
@@ -97,7 +98,7 @@ class Subspace(NamedTuple):
 def find_subspace(
     problem: Problem, choice: SubspaceChoice, *, work: positions.StartWork, key: PRNGKeyArray
 ) -> Subspace:
-    """Train the whole network, find the mode near it, and return the directions that the data determine there.
+    """Train all parameters, find the mode near the result, and return the directions that the data determine there.
 
     Args:
         problem: the problem of the run.
@@ -153,7 +154,7 @@ def _check_size(problem: Problem, choice: SubspaceChoice) -> None:
     """Refuse a network for which finding the directions would take very long.
 
     Raises:
-        UsageError: in this case.
+        UsageError: if finding the directions would take very long.
     """
     posterior = problem.with_all_sampled().network_posterior
     if directions.is_too_large(posterior):
@@ -167,7 +168,7 @@ def _check_others(problem: Problem) -> None:
     """Refuse `other_directions: linearised` if not all eigenvalues are computed, or if predictions are stored.
 
     Raises:
-        UsageError: in these cases.
+        UsageError: if `other_directions: linearised` cannot be used.
     """
     if problem.recipe.other_directions == "fixed":
         return
@@ -188,8 +189,8 @@ def _check_others(problem: Problem) -> None:
 def _values(problem: Problem, mode: Mode, tau: float, *, others: bool = False) -> dict[str, np.ndarray]:
     """Return the arrays that define the subspace of all directions with an eigenvalue above `tau`.
 
-    Each column of `basis` is a direction, scaled to the posterior standard deviation in this direction. With `others`,
-    the other directions are the columns of the array of this name.
+    Each column of `basis` is a direction, scaled to the posterior standard deviation in this direction. If
+    `others` is true, the array `others` has the other directions as its columns.
     """
     posterior = problem.with_all_sampled().network_posterior
     dim, dtype = posterior.layout.network.dim, mode.theta.dtype
@@ -209,15 +210,15 @@ def _choose_threshold(
     """Return the smallest threshold for which mini-batches of `_ROWS` rows suffice, and the number of rows needed.
 
     Mini-batches suffice if sigma2 is at most `_SIGMA2`, and if the log posterior is concave at the mode
-    (`_LEAST_CURVATURE`). If they suffice for no threshold, the largest one is returned. The number of rows needed is
-    the number for sigma2 = 1.
+    (`_LEAST_CURVATURE`). If they suffice for no threshold, the largest threshold is returned. The number of rows
+    needed is the size of a mini-batch for which sigma2 is 1 (see `_ROWS`).
 
     Args:
         posterior: the posterior of all directions with eigenvalues above `floor`.
         mode: the mode and the spectrum of the directions.
         floor: the smallest threshold.
         is_concave: whether the log posterior density is known to be concave, so that this need not be tested.
-        key: random key of the predictions.
+        key: random key of the prediction of sigma2.
     """
     num_data, values = posterior.num_data, mode.spectrum.values
     left_out = max(1 / _ROWS - 1 / num_data, 0.0)
@@ -240,7 +241,7 @@ def _smallest_curvature(
 ) -> Float[Array, ""]:
     """Return the smallest eigenvalue of minus the second derivative of the log density at the centre of a subspace.
 
-    The Lanczos method needs one pass over the rows for each of its `_LANCZOS_STEPS` steps. These are enough, because
+    The Lanczos method makes `_LANCZOS_STEPS` steps, each with one pass over the rows. These steps are enough, because
     the eigenvalues of interest are far below 1, and most of the others are near 1.
 
     Args:
@@ -256,7 +257,7 @@ def _smallest_curvature(
         return -jnp.where(is_sampled, change, 0.0)
 
     def unit(vector: Float[Array, " dim"], smallest: float) -> Float[Array, " dim"]:
-        """Return the normalised vector; 0 if the directions before it span all sampled coordinates."""
+        """Return the normalised vector; 0 if the earlier directions span all sampled coordinates."""
         length = jnp.linalg.norm(vector)
         return jnp.where(length > smallest, vector / jnp.maximum(length, smallest), 0.0)
 

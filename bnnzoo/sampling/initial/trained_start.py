@@ -46,7 +46,7 @@ class Trained(NamedTuple):
     positions: Float[np.ndarray, "chain dim"]
     """For each chain, the position with the smallest loss so far."""
     losses: Float[np.ndarray, " chain"]
-    """Loss at this position, in nats per held-out row. If no rows are held out, in nats per training row."""
+    """Loss at the position in `positions`, in nats per held-out row; per training row if no rows are held out."""
 
 
 def train(
@@ -62,7 +62,7 @@ def train(
 ) -> Iterator[Trained]:
     """Train one network per chain (a deep ensemble): maximise the posterior density by Adam, with early stopping.
 
-    Each chain holds out random rows of its own (at most 2048) during its training. The loss of a chain is the mean
+    Each chain holds out different random rows (at most 2048) in training. The loss of a chain is the mean
     negative log-likelihood of these rows, computed every 50 steps. If no rows are held out, the loss is computed from
     all rows and the prior. The training of a chain ends if its loss has not improved for a fifth of `most_steps` steps.
     The sampler later uses all rows.
@@ -75,8 +75,8 @@ def train(
         most_steps: largest number of steps.
         held_out: fraction of the rows to hold out.
         steps_per_report: number of steps after which a result is yielded.
-        stores_order: whether each chain has an array with its random order of all rows. Otherwise the order is another
-            one, which is computed where it is needed, so that the memory does not grow with the number of rows.
+        stores_order: whether each chain stores a random order of all rows in an array. If not, it uses another random
+            order, which is computed row by row, so that the memory does not grow with the number of rows.
 
     Yields:
         the result so far, every `steps_per_report` steps and at the end.
@@ -128,7 +128,7 @@ def _optimiser() -> optax.GradientTransformation:
 
 
 def _learning_rate(step: Int[Array, ""], most_steps: Int[Array, ""]) -> Float[Array, ""]:
-    """Return the learning rate, which falls along a cosine to a fiftieth of its first value."""
+    """Return the learning rate, which falls along a cosine to a fiftieth of the first learning rate."""
     fraction = jnp.minimum(step / most_steps, 1.0)
     return _LEARNING_RATE * (0.02 + 0.98 * (1 + jnp.cos(jnp.pi * fraction)) / 2)
 
@@ -140,7 +140,7 @@ def _weights(
 
     A network that predicts the noise of each row can treat its own errors as noise. The gradient of a predicted mean is
     divided by the predicted variance, so the network would then hardly improve its means. Therefore a row is weighted
-    by its predicted variance at the beginning of the training. From half of the training on, all weights are equal
+    by its predicted variance at the beginning of the training. In the second half of training, all weights are equal
     (Seitzer et al. 2022, arXiv 2203.09168, with beta falling from 1 to 0).
 
     Args:

@@ -26,7 +26,7 @@ _STEPS_PER_WARMUP_STEP, _MOST_STEPS = 10, 2000
 """Number of gradient steps per step of warm-up, and the largest number of gradient steps."""
 _BATCH = 128
 _FIRST, _LAST = 0.1, 1e-4
-"""First and last learning rate, in units of the spread of a parameter. Every step reduces it by the same factor."""
+"""First and last learning rate, in units of a parameter's spread. Every step reduces the rate by the same factor."""
 _SPREAD_DRAWS = 64
 """Number of draws of `posterior.start` from which the spread of a parameter is computed."""
 _STEPS_PER_CALL = 200
@@ -50,8 +50,8 @@ def transport(
 ) -> Iterator[tuple[int, Float[Array, "chain dim"]]]:
     """Move each chain with Adam (Kingma and Ba 2015), with decreasing steps and mini-batches of 128 rows.
 
-    A posterior without mini-batches uses all rows in each step. A step of a parameter is in units of the parameter's
-    spread, which is its standard deviation over draws of `posterior.start`. Chains therefore cross a wide prior as fast
+    A posterior without mini-batches uses all rows in each step. The step of a parameter is in units of the parameter's
+    spread, which is the standard deviation over draws of `posterior.start`. Chains therefore cross a wide prior as fast
     as a narrow prior. If the log posterior density of a chain has not increased at the end, the chain keeps its initial
     position.
 
@@ -84,7 +84,7 @@ def num_steps(num_warmup: int) -> int:
 
 
 def evaluations(posterior: AbstractPosterior, num_warmup: int) -> int:
-    """Return the number of likelihood evaluations per chain.
+    """Return the number of likelihood evaluations of `transport` per chain.
 
     Each step uses a mini-batch, or all rows if the posterior has no mini-batches. At the end, the log densities of two
     positions are compared, which uses all rows twice.

@@ -60,10 +60,10 @@ def restore(arrays: Mapping[str, np.ndarray], template: PyTree) -> PyTree:
 
 
 def check(saved: Checkpoint, run: Unfinished, problem: Problem) -> None:
-    """Check that the numbers in a checkpoint are consistent with its run, before anything is written or drawn.
+    """Check that the numbers in a checkpoint are consistent with the run. Call this before anything is written.
 
     Raises:
-        UsageError: if they are not consistent; the message names the run's folder and the remedy.
+        UsageError: if the numbers are not consistent; the message names the run's folder and the remedy.
     """
     recipe, manifest = problem.recipe, run.manifest
     draws = {

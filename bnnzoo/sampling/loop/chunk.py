@@ -40,9 +40,9 @@ class Carry(NamedTuple):
 
 
 class Setup(eqx.Module):
-    """Posterior, sampler, warm-up and placement.
+    """Posterior, sampler, warm-up, placement and stored outputs of a run.
 
-    A setup is an argument of the compiled programs, so that its numbers are not constants of the programs.
+    A setup is an argument of the compiled programs, so that a program can be reused with other numbers.
     """
 
     posterior: AbstractPosterior
@@ -75,7 +75,7 @@ class Setup(eqx.Module):
         return self.placement.all_chains(first_state, self, thetas, keys)
 
     def settle_chain(self, carry: Carry, keys: Key[Array, " chain"], final: bool) -> PyTree:
-        """Return the states at the end of a window: set the tuned numbers, then call the sampler's `settle`."""
+        """Return the states of all chains at the end of a window: set the tuned numbers, then call `sampler.settle`."""
 
         def settle_one_chain(setup: Setup, carry: Carry, key: PRNGKeyArray) -> PyTree:
             state = setup.warmup.final(carry.tuning, carry.states)
@@ -113,7 +113,7 @@ class Setup(eqx.Module):
         return eqx.filter_eval_shape(_reported, self, phase, states)
 
     def constraints(self, states: PyTree, num_warmup: int) -> int:
-        """Return the number of values that `headroom` returns in warm-up. The arrays of the tuning have this size."""
+        """Return the number of values of `sampler.headroom` in warm-up, which is the size of the arrays for tuning."""
         if not num_warmup:
             return 0
         return eqx.filter_eval_shape(self.sampler.headroom, self.statistics("warm-up", states)).shape[0]
@@ -127,7 +127,7 @@ def _reported(setup: Setup, phase: Phase, states: PyTree) -> Stats:
 
 @eqx.filter_jit
 def _prepared_without_rows(sampler: AbstractSampler, posterior: AbstractPosterior) -> AbstractPosterior:
-    """Return the prepared posterior; its data are None if they have not changed. A program would return a copy."""
+    """Return the prepared posterior, without its data if they have not changed, because JAX would copy them."""
     prepared = sampler.prepare(posterior)
     leaves = zip(jax.tree.leaves(prepared.data), jax.tree.leaves(posterior.data), strict=True)
     has_same_rows = all(leaf is other for leaf, other in leaves)
@@ -142,10 +142,10 @@ def _prepared(sampler: AbstractSampler, posterior: AbstractPosterior) -> Abstrac
 
 
 def prepare(sampler: AbstractSampler, posterior: AbstractPosterior, placement: Placement) -> AbstractPosterior:
-    """Return the posterior as the sampler prepares it, before it is put on the devices of the chains.
+    """Return the posterior after `sampler.prepare`. In most cases it is not yet on the devices of the chains.
 
-    The preparation comes first because devices that each have a copy of all rows would repeat the same work. If the
-    rows are split over devices, the posterior is put on the devices first, and each device prepares its own rows.
+    If each device gets a copy of all rows, the posterior is prepared only once, before it is put on the devices. If the
+    rows are split over devices, the posterior is put on the devices first, and each device prepares its part.
     """
     if type(sampler).prepare is AbstractSampler.prepare:
         return posterior
@@ -168,10 +168,10 @@ def on_accelerator() -> bool:
 class Work(eqx.Module):
     """Input of one call of `advance`: `count` rows of `thin` steps each, starting at step `start`.
 
-    The numbers are uint32 arrays. A Python integer would be a constant of the program, so that every new value would
-    need a new compilation. On an accelerator `thin` is a Python integer nevertheless, because a loop without a constant
-    length is slow there: the device waits after each iteration until the host has read whether the loop continues. A
-    new value of `phase` or `keep` needs a new compilation.
+    The numbers `start`, `count` and `thin` are uint32 arrays. A Python integer would be a constant of the program, so
+    that every new value would need a new compilation. On an accelerator `thin` is a Python integer nevertheless,
+    because a loop without a constant length is slow there: the device waits after each iteration until the host has
+    read whether the loop continues. A new value of `phase` or `keep` needs a new compilation.
     """
 
     setup: Setup
@@ -186,7 +186,7 @@ class Work(eqx.Module):
 
 @eqx.filter_jit(donate="all-except-first")
 def advance(work: Work, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array]]:
-    """Run the steps of `work`, and write their results to the first rows of `buffer` [row, chain, ...].
+    """Run the steps of `work`, and write draws and statistics to the first rows of `buffer` [row, chain, ...].
 
     The buffer is donated: the result reuses its memory, so 32 MB need not be allocated and cleared for each chunk. The
     carry is not donated, because the caller needs the previous carry for the checkpoint of the draws already written.
@@ -204,7 +204,7 @@ def advance(work: Work, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Arra
 
 
 def _fill(work: Work, carry: Carry, keys: Array, buffer: dict[str, Array]) -> tuple[Carry, dict[str, Array]]:
-    """Fill the rows of the chains on one device."""
+    """Fill the buffer's rows for the chains on one device."""
 
     def row(i: Array, value: tuple[Carry, dict[str, Array]]) -> tuple[Carry, dict[str, Array]]:
         carry, buffer = value
@@ -252,14 +252,14 @@ def _row(
 
 
 def _reduce(rule: Reduce, reduced: Array | None, value: Array) -> Array:
-    """Add the value of a step: to a sum if the rule is "mean" (the caller divides it), else as the new result."""
+    """Return the sum of `reduced` and `value` if the rule is "mean" (the caller divides the sum), else `value`."""
     return value if reduced is None or rule != "mean" else reduced + value.astype(reduced.dtype)
 
 
 def _fill_chain_by_chain(
     work: Work, carry: Carry, keys: Array, buffer: dict[str, Array]
 ) -> tuple[Carry, dict[str, Array]]:
-    """Fill the rows one chain at a time, so that the memory for a step is needed for only one chain."""
+    """Fill the buffer's rows one chain at a time, so that the memory for a step is needed for only one chain."""
 
     def add_chain_axis(axis: int) -> Any:
         return lambda a: jnp.expand_dims(a, axis)
@@ -290,7 +290,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def from_setup(cls, setup: Setup, carry: Carry, phase: Phase, *, keep: bool, thin: int, most_draws: int) -> Rows:
-        """Construct the rows. Their number does not depend on the length of the run, so programs can be reused."""
+        """Construct the rows. `capacity` does not depend on the length of the run, so programs can be reused."""
         num_chains, dim = eqx.filter_eval_shape(setup.values_to_keep, carry.states).shape
         reduce_rules = reductions(setup.sampler)
         steps = setup.statistics(phase, carry.states)

@@ -87,15 +87,15 @@ def chunks(
     Args:
         thetas: initial positions.
         num_warmup: number of warm-up steps; they are not thinned.
-        planned_warmup: number of warm-up steps that were planned, if it is not `num_warmup`, see `windows`.
+        planned_warmup: number of planned warm-up steps if warm-up ended early (see `windows`); else `num_warmup`.
         plan_warmup: function that is called at the end of each window but the last, with the number of steps so far. It
             returns a new value of `num_warmup`. All processes use the value of the first process.
         num_draws: number of kept draws per chain; there are `thin` steps for each draw.
         plan_thinning: function that is called once, after the last chunk of warm-up. It returns a new value of `thin`.
             All processes use the value of the first process.
-        resume: carry and next step of a checkpoint, used instead of `thetas`. The sampler must then be tuned already.
-        chunk_seconds: target duration of the first chunks. It does not change the draws.
-        most_draws: largest number of draws in a chunk. It does not change the draws.
+        resume: carry and next step of a checkpoint, used instead of `thetas`. `sampler` must then be the tuned sampler.
+        chunk_seconds: target duration of the first chunks. The draws do not depend on it.
+        most_draws: largest number of draws in a chunk. The draws do not depend on it.
         seconds: object to which the time of each phase is added.
         stops: numbers of kept draws at which a chunk must end, so that the caller can test convergence there.
         outputs: the values to keep of each draw; by default the position.
@@ -169,7 +169,7 @@ class _Plan(NamedTuple):
     stop_signal: Callable[[], int]
 
     def revise_warmup(self, step: int, processes: Processes) -> _Plan:
-        """Return the plan with the number of warm-up steps that `plan_warmup` returns after `step` steps."""
+        """Return the plan with the number of warm-up steps that `plan_warmup(step)` returns."""
         if self.plan_warmup is None or step == self.num_warmup:
             return self
         return self._replace(num_warmup=int(processes.broadcast_first(self.plan_warmup(step))))
@@ -180,11 +180,11 @@ class _Plan(NamedTuple):
         return min((stop for stop in self.stops if stop > done), default=self.num_draws) - done
 
     def warmup_work(self, setup: Setup, carry: Carry, *, start: int, count: int) -> Work:
-        """Return warm-up steps as work for the device. Each step is one row, because each step updates the tuning."""
+        """Return `count` warm-up steps as work for the device. Each step is one row, because it updates the tuning."""
         return Work(setup, carry, self.chain_keys, start, count, 1, "warm-up", self.keep_warmup)
 
     def sampling_work(self, setup: Setup, carry: Carry, *, start: int, count: int) -> Work:
-        """Return kept draws as work for the device. Each draw is one row and takes `thin` steps."""
+        """Return `count` kept draws as work for the device. Each draw is one row and takes `thin` steps."""
         return Work(setup, carry, self.chain_keys, start, count, self.thin, "sampling", True)
 
 
@@ -234,7 +234,7 @@ def _warm_up(
 
 
 def _between_windows(plan: _Plan, setup: Setup, carry: Carry, step: int) -> tuple[Setup, PyTree]:
-    """Run `settle` for each chain and `tune` for all chains together, and return the new setup and states."""
+    """Run the sampler's `settle` for each chain and `tune` for all chains. Return the new setup and states."""
     put, final = setup.placement.put, step == plan.num_warmup
     chain_keys = put(keys_by_chain(jax.random.fold_in(plan.keys.settle, step), plan.num_chains), 0)
     states = programs.settle_chains(setup, carry, chain_keys, final)

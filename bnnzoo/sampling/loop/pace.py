@@ -12,7 +12,7 @@ The target time grows by its first value every 500 s, and to at most 20 times it
 
 
 class Pace:
-    """Number of rows of the next chunk, computed from the target time and the time per row of the previous chunk.
+    """Number of rows of the next chunk, from the target time of a chunk and the time per row of the previous chunk.
 
     The target time grows, because the manifest lists the part file of every chunk and is rewritten after each chunk. A
     run of one night then has thousands of part files instead of a hundred thousand.
@@ -26,7 +26,7 @@ class Pace:
     def next_rows(self, rows_left: int) -> int:
         """Return the number of rows of the next chunk.
 
-        It is at most eight times the number of the previous chunk, because the first rows of a program are slow.
+        It is at most eight times the previous chunk's number of rows, because the first rows of a program are slow.
         """
         seconds = self.seconds * min(_MAX_CHUNK_GROWTH, 1 + (self.last_time - self.start_time) / _GROWTH)
         wanted_rows = int(seconds / self.per_row) if self.per_row else 1

@@ -47,7 +47,7 @@ def _densities(posterior: AbstractPosterior, positions: Float[Array, "chain dim"
 
 @eqx.filter_jit
 def _copy_over_stragglers(carry: C, is_straggler: Bool[Array, " chain"], key: PRNGKeyArray) -> C:
-    """Replace each straggler by a random chain that is not a straggler, and increase its count in `restarted`."""
+    """Replace each straggler by a random chain that is not one, and increase the straggler's count in `restarted`."""
     drawn_chains = jax.random.categorical(key, jnp.where(is_straggler, -jnp.inf, 0.0), shape=is_straggler.shape)
     source = jnp.where(is_straggler, drawn_chains, jnp.arange(is_straggler.shape[0]))
     count = carry.restarted + is_straggler  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ _CURE = f"use a smaller {setting('sampler.step_size')}, or a longer {setting('wa
 def count_rejected_steps(
     moved: Bool[np.ndarray, "chain draw"], steps_rejected: Int[np.ndarray, " chain"], thin: int
 ) -> Int[np.ndarray, " chain"]:
-    """Return, for each chain, the number of steps since it last accepted a proposal, as a multiple of `thin`.
+    """Return the number of steps since each chain last accepted a proposal, rounded down to a multiple of `thin`.
 
     Args:
         moved: for each draw of a chunk, whether one of its steps was accepted.
@@ -47,7 +47,7 @@ def refuse_all_stuck(steps_rejected: Int[np.ndarray, " chain"], next_step: int) 
 def find_stuck_chains(moved: Bool[np.ndarray, "chain draw"], thin: int) -> dict[int, int]:
     """Return the chains that accepted no proposal in at least 1000 consecutive steps.
 
-    The value of a chain is the largest number of consecutive steps without an accepted proposal.
+    The keys are the numbers of the chains. A value is the chain's longest sequence of steps without acceptance.
     """
     longest_by_chain = {}
     for chain, steps in enumerate(moved):

@@ -36,7 +36,7 @@ def windows(num_warmup: int, planned: int | None = None) -> tuple[int, ...]:
 
 
 class AbstractWarmup(eqx.Module):
-    """Adaptation of numbers in the sampler's state, such as the step size. Each method handles a single chain."""
+    """Adaptation of numbers in the sampler's state, such as the step size. A method call handles a single chain."""
 
     @abc.abstractmethod
     def init(self, state: Any, constraints: int) -> Any:
@@ -68,8 +68,8 @@ class StepSizeTuning(NamedTuple):
 class StepSize(AbstractWarmup):
     """Adaptation to the largest step size eta for which no limit of the sampler is exceeded on average.
 
-    The sampler's `headroom` returns the margin to each limit, such as a target acceptance rate. If a margin is
-    positive, the step size may become larger. The method is stochastic approximation (Robbins and Monro 1951):
+    The sampler's `headroom` returns the margin to each limit, such as a target acceptance rate. If all margins
+    are positive, the step size may become larger. The method is stochastic approximation (Robbins and Monro 1951):
     log eta_{t+1} = log eta_t + gain t^-0.6 h_t. There is a running mean of each margin, and h_t is the smallest of
     these means. The result is the average of log eta over the steps t, with weights t (Polyak and Juditsky 1992). If
     `headroom` is empty, nothing is adapted: the sampler has no step size, or adapts it itself.
@@ -78,7 +78,7 @@ class StepSize(AbstractWarmup):
     gain: Annotated[Number, Gt(0)] = number(1.0)
 
     def init(self, state: Any, constraints: int) -> StepSizeTuning:
-        """Return the tuning that starts at the state's step size."""
+        """Return the tuning at the start of a window, with the step size of `state`."""
         log_step = jnp.log(state.step_size) if constraints else jnp.zeros(())
         zero = jnp.zeros((), log_step.dtype)
         return StepSizeTuning(zero, jnp.zeros((constraints,), log_step.dtype), log_step, log_step)

@@ -1,6 +1,6 @@
-"""One fit in a process of its own: `python -m bnnzoo_bench.child JOB.json RESULT.json`.
+"""One fit of the benchmark in a separate process: `python -m bnnzoo_bench.child JOB.json RESULT.json`.
 
-The process ends and removes the folder of its files when its stdin closes, so that it does not outlive the benchmark.
+When stdin closes, the process removes the folder of JOB.json and ends, so that it does not outlive the benchmark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bnnzoo_bench.scores import score
 
 
 def main(job_file: str, result_file: str) -> None:
-    """Run the job in a file and write the result to another file, even if the fit fails."""
+    """Run the fit that `job_file` describes, and write its scores or its error to `result_file`."""
     threading.Thread(target=_end_with_parent, args=(Path(job_file).parent,), daemon=True).start()
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
     try:
@@ -47,11 +47,11 @@ def main(job_file: str, result_file: str) -> None:
 
 
 def fit(job: dict[str, Any]) -> dict[str, Any]:
-    """Fit a method on a fold and return its scores, its times and the description of the computation.
+    """Fit a method on a fold and return the scores, the times, the recipe, the versions and the hardware.
 
     Args:
-        job: `problem`, `fold`, `method`, `seed`, `budget` in seconds, and `recipe`: the text of a recipe that is
-            repeated exactly, or "".
+        job: `problem`, `fold`, `method`, `seed`, `budget` in seconds, and `recipe`: the text of the recipe of an
+            earlier fit, to repeat that fit exactly; "" for a new fit.
     """
     name, path, target = job["problem"]
     method = Method(*job["method"])
@@ -68,10 +68,17 @@ def fit(job: dict[str, Any]) -> dict[str, Any]:
 
 
 _MOST_DRAWS = 2000
-"""Largest number of draws that are scored. For many more, the distribution function of Student's t takes minutes."""
+"""Largest number of posterior draws in a scored prediction.
+
+With many more draws, the distribution function of a mixture of Student's t takes minutes.
+"""
 
 Fitted = tuple[dict[str, Any], Callable[[], Distribution], np.ndarray, float]
-"""Details of a fit, a function that predicts the test rows, their targets, and the unit of the scores."""
+"""Result of a fit, to be scored.
+
+The parts are details such as the seconds of the fit, a function that returns the predictive distribution of the test
+rows, the targets of the test rows, and the unit by which the scores are divided.
+"""
 
 
 def _fit_bnnzoo(method: Method, rows: Rows, job: dict[str, Any]) -> Fitted:
@@ -99,7 +106,7 @@ def _fit_bnnzoo(method: Method, rows: Rows, job: dict[str, Any]) -> Fitted:
 
 
 def _fit_reference(method: Method, problem: Problem, job: dict[str, Any]) -> dict[str, Any]:
-    """Sample the posterior of a reference and return the distances of the predictions from the reference."""
+    """Sample the posterior of a reference problem, and return the distances of the predictions from the reference."""
     import bnnzoo
     from bnnzoo.api.references import Reference
 
@@ -127,7 +134,7 @@ def _fit_reference(method: Method, problem: Problem, job: dict[str, Any]) -> dic
 
 
 def _details(about: Any, seconds: float) -> dict[str, Any]:
-    """Return the costs and the description of a run of bnnzoo."""
+    """Return costs, verdict, recipe, versions and hardware of a run of bnnzoo with the attributes `about`."""
     evaluations = about.get("target_evaluations")
     phases = ("start", "warmup", "sampling")
     return {
@@ -142,7 +149,7 @@ def _details(about: Any, seconds: float) -> dict[str, Any]:
 
 
 def _plugin_versions(about: Any) -> dict[str, str]:
-    """Return the versions of the plugins that a run used."""
+    """Return the versions of the plugins that a run with the attributes `about` used."""
     plugins = json.loads(about.get("plugins") or "{}")
     return {name: value for name, value in plugins.items() if isinstance(value, str)}
 

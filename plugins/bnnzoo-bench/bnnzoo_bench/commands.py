@@ -191,7 +191,9 @@ def verify(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Repeat some fits and compare their metrics with the stored results. The exit code is 3 if a metric differs.
+    """Repeat some fits and compare their metrics with the stored results.
+
+    The exit code is 3 if a metric differs by more than the tolerance.
 
     \b
     Examples:

@@ -12,7 +12,7 @@ from scipy import special  # scipy.stats would take most of the time of a child 
 class Distribution(Protocol):
     """Predictive distributions of several rows.
 
-    `run.predictive(x)` of bnnzoo has the same methods. Values have the shape [..., row].
+    The result of bnnzoo's `run.predictive(x)` has the same methods. Targets `y` and results have the shape [..., row].
     """
 
     @property
@@ -26,15 +26,15 @@ class Distribution(Protocol):
         ...
 
     def log_prob(self, y: Any) -> np.ndarray:
-        """Return the log density of each value."""
+        """Return the log density of each target in `y`."""
         ...
 
     def cdf(self, y: Any) -> np.ndarray:
-        """Return the probability that the target is at most the value, for each value."""
+        """Return the probability that the target of a row is at most y, for each value in `y`."""
         ...
 
     def quantile(self, q: Any) -> np.ndarray:
-        """Return the quantiles, with shape [level, row] for a list of levels."""
+        """Return the quantiles of each row at the levels `q`, with shape [level, row] for a list of levels."""
         ...
 
 
@@ -43,7 +43,8 @@ class Peer(Protocol):
     """A method from another package.
 
     Inputs and targets are standardised: each column of the training rows has mean 0 and standard deviation 1. The class
-    attribute `requires` may name the package that must be installed. The version of this package is recorded.
+    attribute `requires` may name the package that must be installed. The version of this package is then recorded in
+    the results.
     """
 
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> Any:

@@ -1,4 +1,4 @@
-"""Methods: bnnzoo's default, MODEL:SAMPLER, SAMPLER, a recipe file, or a peer. They are text until they are fitted."""
+"""Methods of a benchmark: bnnzoo's default, MODEL:SAMPLER, SAMPLER, a recipe file, or a peer (another package)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from bnnzoo.errors import UsageError
 
 GROUP = "bnnzoo_bench_peers"
-"""Group of the entry points that name peers."""
+"""Group of the entry points with which other packages offer peers."""
 
 Kind = Literal["default", "pair", "sampler", "recipe", "peer"]
 _SHARED = frozenset(
@@ -35,7 +35,11 @@ class Method(NamedTuple):
     name: str
     kind: Kind
     target: str = ""
-    """MODEL:SAMPLER of a pair, the name of a sampler, the path of a recipe, or package.module:Class of a peer."""
+    """Definition of the method, by kind.
+
+    MODEL:SAMPLER of a pair, the name of a sampler, the path of a recipe, package.module:Class of a peer, "" of the
+    default.
+    """
 
     @property
     def sha256(self) -> str:
@@ -44,7 +48,7 @@ class Method(NamedTuple):
 
 
 def parse_methods(names: Iterable[str]) -> list[Method]:
-    """Return the methods with these names.
+    """Return the methods with these names, as in `--methods`.
 
     Raises:
         UsageError: if a name is not a method or occurs twice, or if there are no names.
@@ -87,7 +91,7 @@ def _is_sampler(name: str) -> bool:
 
 
 def load_peer(method: Method) -> Any:
-    """Return a new object of the peer's class.
+    """Import the class of a peer, and return a new object of this class.
 
     Raises:
         UsageError: if the class, one of its methods, or a package is missing.
@@ -106,7 +110,7 @@ def load_peer(method: Method) -> Any:
 
 
 def peer_version(peer_class: Any, method: Method) -> dict[str, str]:
-    """Return the version of the package that the peer requires, by name.
+    """Return the version of the package that the peer requires, with the name of the package as key.
 
     Raises:
         UsageError: if the package is not installed.
@@ -149,7 +153,7 @@ def check_methods(methods: Iterable[Method]) -> None:
 
 
 def keywords_of(recipe: str, place: str = "the recipe") -> dict[str, Any]:
-    """Return the keywords of `bnnzoo.sample` for a recipe's text.
+    """Return the keywords of `bnnzoo.sample` for the text of a recipe.
 
     Keys without a value are omitted, and so are the keys that the benchmark itself determines or does not use, such as
     `data`, `seed` and `example`.
@@ -174,9 +178,9 @@ _POSTERIOR = frozenset(
         *("other_directions", "start_steps", "start_held_out"),
     )
 )
-"""Keys of a recipe that determine the posterior and the trained start, but not the sampler."""
+"""Keys of a recipe that determine the posterior and the trained initial positions, but not the sampler."""
 
 
 def posterior_keywords(recipe: str) -> dict[str, Any]:
-    """Return the keywords of `bnnzoo.sample` that determine the posterior and the trained start of a recipe's text."""
+    """Return the keywords for the text of a recipe, but only those for the posterior and the trained start."""
     return {key: value for key, value in keywords_of(recipe).items() if key in _POSTERIOR}

@@ -57,7 +57,7 @@ _LONG = 40
 
 
 def to_markdown(parts: Sequence[Part]) -> str:
-    """Return the parts as Markdown; a picture becomes a list or a sentence."""
+    """Return the parts of a page as Markdown, with a list or a sentence in place of each picture."""
     return "\n\n".join(filter(None, map(_markdown, parts)))
 
 
@@ -81,7 +81,7 @@ def _escaped(text: str) -> str:
 
 
 def to_html(parts: Sequence[Part]) -> str:
-    """Return the parts as a page that needs no other file."""
+    """Return the parts of a page as HTML that refers to no other file."""
     body = "\n".join(map(_html, parts))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -125,7 +125,7 @@ _WIDTH, _LABEL, _RIGHT, _ROW, _TOP = 390, 142, 16, 24, 58
 
 
 def diagram(ranking: Ranking) -> str:
-    """Return the critical-difference diagram as SVG: a row per method, and a bar per group of `Ranking.groups`."""
+    """Return the critical-difference diagram as SVG, with a row per method and a bar per group of `Ranking.groups`."""
     means, groups, limit = ranking.mean_ranks, ranking.groups(), ranking.critical_difference or 0.0
     count = len(ranking.methods)
     scale = (_WIDTH - _LABEL - _RIGHT) / max(count - 1, 1)

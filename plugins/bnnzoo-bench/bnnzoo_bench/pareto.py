@@ -1,4 +1,4 @@
-"""The picture of distances from a reference against seconds, with the Pareto front."""
+"""The picture of the methods' distances from a reference posterior against seconds, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 390, 300, 52, 16, 24, 44
 
 
 class Point(NamedTuple):
-    """A method with its cost and its distance from the reference, both positive."""
+    """A method with its seconds and the distance of its predictions from the reference, both positive."""
 
     name: str
     seconds: float
@@ -21,7 +21,7 @@ class Point(NamedTuple):
 
 
 class ParetoPlot(NamedTuple):
-    """Methods on one problem, and the distance of two halves of the reference (`floor`)."""
+    """Points of the methods on one problem, and the distance between two halves of the reference's draws (`floor`)."""
 
     problem: str
     points: tuple[Point, ...]
@@ -29,9 +29,9 @@ class ParetoPlot(NamedTuple):
 
 
 def front(points: Sequence[Point]) -> list[Point]:
-    """Return the points that no other point beats in both numbers, the fastest first.
+    """Return the points for which no other point is at least as fast and at least as close, fastest first.
 
-    If several points have equal numbers, only the first one is returned.
+    If several points have equal seconds and equal distances, only the first of them is returned.
     """
     kept: list[Point] = []
     for point in sorted(points, key=lambda point: (point.seconds, point.distance)):
@@ -82,7 +82,7 @@ def _words(point: Point) -> str:
 
 
 class _Axis(NamedTuple):
-    """A logarithmic axis from `low` to `high`, between two places of the picture."""
+    """A logarithmic axis from the value `low` at the coordinate `start` to the value `high` at the coordinate `end`."""
 
     low: float
     high: float
@@ -91,16 +91,16 @@ class _Axis(NamedTuple):
 
     @classmethod
     def containing(cls, values: Sequence[float], start: float, end: float) -> _Axis:
-        """Construct an axis that contains the values. At each end, the margin is a factor of 1.4."""
+        """Construct an axis from the smallest value divided by 1.4 to the largest value times 1.4."""
         return cls(min(values) / 1.4, max(values) * 1.4, start, end)
 
     def place(self, value: float) -> float:
-        """Return the place of a value."""
+        """Return the coordinate of a value."""
         fraction = math.log(value / self.low) / math.log(self.high / self.low)
         return self.start + fraction * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        """Return the round numbers 1, 2 and 5 times a power of ten on the axis; only powers if there are many."""
+        """Return the numbers 1, 2 and 5 times a power of ten on the axis; only the powers if there are more than 7."""
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         for digits in ((1, 2, 5), (1,)):
             values = [digit * 10.0**power for power in powers for digit in digits]

@@ -1,4 +1,4 @@
-"""Methods of other packages. Every class has the methods of `Peer`, and imports its package when it fits."""
+"""Methods of other packages, each with the protocol `Peer`. A package is imported when its method is fitted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Mean:
     """A normal distribution with the mean and the standard deviation of the training targets, for every row."""
 
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> None:
-        """Compute the two moments."""
+        """Compute the mean and the standard deviation of the targets."""
         del x, seconds, seed
         self.mean, self.sd = y.mean(), y.std()
 
@@ -34,7 +34,7 @@ class Linear:
     """
 
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> None:
-        """Compute the posterior."""
+        """Compute the posterior of the weights, the intercept and the noise variance."""
         del seconds, seed
         design = _with_intercept(x)
         precision = design.T @ design + 0.01 * np.eye(design.shape[1])
@@ -51,16 +51,16 @@ class Linear:
 
 
 class GaussianProcess:
-    """scikit-learn's Gaussian process: a squared-exponential kernel with one length per input, and white noise.
+    """scikit-learn's Gaussian process: a squared-exponential kernel with one length scale per input, and white noise.
 
-    More than 2000 training rows are replaced by a random sample of 2000. The optimisation of the kernel ends when the
-    time is over.
+    More than 2000 training rows are replaced by a random sample of 2000. The optimisation of the kernel's
+    parameters ends at the time limit.
     """
 
     requires: ClassVar[str] = "scikit-learn"
 
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> None:
-        """Maximise the marginal likelihood."""
+        """Maximise the marginal likelihood of the kernel's parameters."""
         from scipy.optimize import minimize
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -86,20 +86,20 @@ class GaussianProcess:
         self.model = GaussianProcessRegressor(kernel, optimizer=optimiser, random_state=seed).fit(x, y)
 
     def predict(self, x: np.ndarray) -> Normal:
-        """Return the predictive distribution of each row, with the noise."""
+        """Return the predictive distribution of each row; its variance includes the noise."""
         mean, sd = self.model.predict(x, return_std=True)[:2]
         return Normal(mean, np.maximum(sd, 1e-6))
 
 
 class CatBoost:
-    """Gradient boosting of the mean and the variance by CatBoost. A tenth of the rows is held out to stop early."""
+    """Gradient boosting of mean and variance by CatBoost. A tenth of the rows is held out for early stopping."""
 
     requires: ClassVar[str] = "catboost"
 
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> None:
         """Boost until the held-out loss has not improved for 100 iterations.
 
-        Stop earlier after 5000 iterations, or when the time is over.
+        Stop earlier after 5000 iterations or at the time limit.
         """
         import catboost  # pyright: ignore[reportMissingImports]
 
@@ -129,7 +129,7 @@ class CatBoost:
 
 
 class NgBoost:
-    """Natural gradient boosting of a normal distribution. A tenth of the rows is held out to stop early."""
+    """Natural gradient boosting of a normal distribution. A tenth of the rows is held out for early stopping."""
 
     requires: ClassVar[str] = "ngboost"
 
@@ -156,7 +156,7 @@ def _with_intercept(x: np.ndarray) -> np.ndarray:
 
 
 def _split(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the training rows and the held-out rows."""
+    """Return random indices of the training rows and of the held-out rows, for `count` rows together."""
     order = np.random.default_rng(seed).permutation(count)
     size = max(1, round(_HELD_OUT * count))
     return order[size:], order[:size]

@@ -1,4 +1,4 @@
-"""Problems: tables with a regression target and their divisions into rows, and reference posteriors."""
+"""Problems of a benchmark: regression tables with divisions into training and test rows, or reference posteriors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _RANDOM_FOLDS = 10
 _TEST_FRACTION = 0.1
 _MOST_LEVELS = 50
 _REFERENCES = "references"
-"""The word for all reference posteriors in --problems."""
+"""The value of --problems that stands for all reference posteriors."""
 
 
 class Problem(NamedTuple):
-    """A table (a folder with fixed splits, or a CSV file with a header), or the file of a reference posterior."""
+    """A table (a folder with fixed folds, or a CSV file with a header), or the file of a reference posterior."""
 
     name: str
     path: Path
@@ -30,12 +30,12 @@ class Problem(NamedTuple):
 
     @property
     def data(self) -> Path:
-        """The file of the rows."""
+        """The file of the rows, or of the reference posterior."""
         return self.path / _DATA if self.path.is_dir() else self.path
 
     @property
     def is_reference(self) -> bool:
-        """Whether the problem is a reference posterior. It then fixes the model, and a method is a sampler."""
+        """Whether the problem is a reference posterior. The reference fixes the model, and each method is a sampler."""
         return self.path.suffix == ".nc"
 
 
@@ -58,8 +58,8 @@ def find_problems(paths: Iterable[Path], target: str | None = None) -> list[Prob
         target: the target column of CSV files; their last column if None.
 
     Raises:
-        UsageError: if a path has no problem, a name occurs twice, a CSV file is unreadable or lacks the target, or
-            references are combined with tables.
+        UsageError: if there is no problem at a path, a name occurs twice, a CSV file is unreadable or lacks the target,
+            or references are combined with tables.
         NotFoundError: if there is no reference with this name.
     """
     paths = list(paths)
@@ -123,7 +123,7 @@ def _check_header(problem: Problem) -> None:
 
 
 def count_folds(problem: Problem) -> int:
-    """Return the number of folds.
+    """Return the number of folds of a problem.
 
     Raises:
         UsageError: if the file of the test rows cannot be read.
@@ -144,7 +144,7 @@ def count_folds(problem: Problem) -> int:
 
 
 def digest(problem: Problem) -> str:
-    """Return the SHA-256 of the file of the rows."""
+    """Return the SHA-256 of `problem.data`."""
     return hashlib.sha256(problem.data.read_bytes()).hexdigest()
 
 
@@ -153,8 +153,8 @@ def read_rows(problem: Problem, fold: int, seed: int) -> Rows:
 
     Raises:
         UsageError: if cells are missing or not finite, if the target or another column cannot be used, if the mask of
-            the test rows has a wrong length, if the fold has no test rows, or if it has fewer than two different
-            training targets.
+            the test rows and the table have different numbers of rows, if the fold has no test rows, or if its training
+            targets are all equal.
     """
     x, y = _read_table(problem)
     if problem.path.is_dir():

@@ -14,18 +14,18 @@ _LEVEL = 0.05
 
 
 class Ranking(NamedTuple):
-    """Ranks of the methods, 1 for the lowest mean score."""
+    """Ranks of the methods on each problem; the method with the lowest mean score over folds has rank 1."""
 
     methods: list[str]
-    """Names, best mean rank first."""
+    """Names of the methods, best mean rank first."""
     problems: list[str]
-    """Problems on which every method was tried on a common fold."""
+    """Problems with at least one fold on which every method was tried."""
     ranks: np.ndarray
-    """[problem, method]; methods that failed share the last ranks."""
+    """Ranks [problem, method]; methods that failed on a problem share its last ranks."""
     friedman_p: float | None
-    """P-value of Friedman's test that all methods are alike.
+    """P-value of Friedman's test that all methods have the same distribution of ranks.
 
-    It is None with fewer than 3 methods or 2 problems, or if all methods have the same rank on all problems.
+    The value is None with fewer than 3 methods or 2 problems, or if all methods have the same rank on all problems.
     """
     critical_difference: float | None
     """Nemenyi's critical difference of two mean ranks at the level 0.05; None with fewer than 2 problems or methods."""
@@ -38,7 +38,7 @@ class Ranking(NamedTuple):
     def groups(self) -> list[tuple[int, int]]:
         """Return the first and last position of each group of methods whose mean ranks do not differ significantly.
 
-        The ranks in a group differ by at most `critical_difference`. A group that is part of a larger one is omitted.
+        The ranks in a group differ by at most `critical_difference`. A group that is part of a larger group is omitted.
         """
         if self.critical_difference is None:
             return []
@@ -51,7 +51,7 @@ class Ranking(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A mean of scores, or of differences of scores, over folds or problems, with its standard error."""
+    """A mean of scores, or of differences of scores, over folds or problems, with the standard error of the mean."""
 
     mean: float
     se: float | None
@@ -59,17 +59,17 @@ class Difference(NamedTuple):
 
     @property
     def is_clear(self) -> bool:
-        """Whether the difference exceeds two standard errors."""
+        """Whether the absolute value of the mean exceeds two standard errors."""
         return self.se is not None and abs(self.mean) > 2 * self.se
 
 
 def by_fold(lines: Sequence[Line], problem: str, method: str) -> dict[int, Line]:
-    """Return the lines of a problem and a method by fold."""
+    """Return the results of a problem and a method, with the fold as key."""
     return {line["fold"]: line for line in lines if line["problem"] == problem and line["method"] == method}
 
 
 def shared_lines(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines of the folds that all methods tried."""
+    """Return the results on those folds of each problem on which all methods were tried."""
     tried: dict[tuple[str, int], set[str]] = {}
     for line in lines:
         tried.setdefault((line["problem"], line["fold"]), set()).add(line["method"])
@@ -78,7 +78,7 @@ def shared_lines(lines: Sequence[Line]) -> list[Line]:
 
 
 def rank_methods(lines: Sequence[Line], metric: str = "crps") -> Ranking:
-    """Rank the methods on every problem by their mean score over the folds that all of them tried.
+    """Rank the methods on every problem by their mean scores over the folds on which all methods were tried.
 
     Args:
         lines: the results.
@@ -100,14 +100,17 @@ def rank_methods(lines: Sequence[Line], metric: str = "crps") -> Ranking:
 
 
 def _mean_score(lines: Sequence[Line], metric: str) -> float:
-    """Return the mean score; infinity if a fit failed."""
+    """Return the mean score of fits; infinity if a fit failed."""
     if any(line["status"] == "failed" for line in lines):
         return np.inf
     return float(np.mean([line["metrics"][metric] for line in lines]))
 
 
 def critical_difference(methods: int, problems: int) -> float | None:
-    """Return Nemenyi's critical difference of two mean ranks at the level 0.05 (Demsar 2006, JMLR 7)."""
+    """Return Nemenyi's critical difference of two mean ranks at the level 0.05 (Demsar 2006, JMLR 7).
+
+    The result is None with fewer than 2 methods or problems.
+    """
     if methods < 2 or problems < 2:
         return None
     q = stats.studentized_range.ppf(1 - _LEVEL, methods, np.inf) / np.sqrt(2)
@@ -117,24 +120,27 @@ def critical_difference(methods: int, problems: int) -> float | None:
 def paired_difference(
     lines: Sequence[Line], problem: str, method: str, reference: str, metric: str
 ) -> Difference | None:
-    """Return the mean difference over the folds on which both methods succeeded; None if there is no such fold."""
+    """Return the mean of the method's score minus the reference's score, over the folds on which both succeeded.
+
+    The result is None if there is no such fold.
+    """
     fits, reference_fits = by_fold(lines, problem, method), by_fold(lines, problem, reference)
     folds = [f for f in fits if f in reference_fits and fits[f]["status"] == reference_fits[f]["status"] == "done"]
     return mean_difference([fits[f]["metrics"][metric] - reference_fits[f]["metrics"][metric] for f in folds])
 
 
 class Wins(NamedTuple):
-    """Numbers of problems on which a method is the best, or cannot be distinguished from the best method."""
+    """Numbers of problems on which a method is the best, and on which it is the best or tied with the best."""
 
     best: int
     best_or_tied: int
 
 
 def count_wins(lines: Sequence[Line], methods: Sequence[str], metric: str) -> dict[str, Wins]:
-    """Return for each method on how many problems its mean score is the best, or is tied with the best score.
+    """Return for each method the number of problems on which it is the best, and on which it is the best or tied.
 
-    Two methods are tied on a problem if their paired difference is at most two standard errors over folds. With a
-    single fold there is no error, and no tie.
+    The best method has the lowest mean score. Another method is tied with it if their mean paired difference over
+    folds is at most two standard errors. With a single fold there is no standard error, and so no tie.
     """
     best, tied = dict.fromkeys(methods, 0), dict.fromkeys(methods, 0)
     shared = shared_lines(lines)
@@ -152,7 +158,7 @@ def count_wins(lines: Sequence[Line], methods: Sequence[str], metric: str) -> di
 
 
 def mean_difference(values: Sequence[float]) -> Difference | None:
-    """Return the mean and its standard error; None without values."""
+    """Return the mean of differences and its standard error; None if there are no values."""
     if not values:
         return None
     se = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None

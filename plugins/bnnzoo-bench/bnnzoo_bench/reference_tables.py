@@ -1,4 +1,4 @@
-"""The page of a benchmark on references: distances from the reference against seconds and gradients."""
+"""The page of a benchmark on reference posteriors: distances from each reference, and seconds and gradients."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _TITLES = {
     "nll_difference": "NLL difference",
 }
 _SMALLEST = 1e-6
-"""Smallest distance and time in the picture, whose axes are logarithmic."""
+"""Smallest distance and seconds in the picture; smaller numbers are replaced, because the axes are logarithmic."""
 
 
 def is_of_references(lines: Sequence[Line]) -> bool:
-    """Whether the results are those of a benchmark on reference posteriors."""
+    """Whether the results are from a benchmark on reference posteriors."""
     return bool(lines) and lines[0].get("kind") == "sampler"
 
 

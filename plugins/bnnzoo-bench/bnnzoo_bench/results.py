@@ -1,4 +1,4 @@
-"""The file of results: one JSON line per fit, appended atomically, so that an interrupted benchmark continues."""
+"""The file of results: one JSON line per fit, appended atomically, so that an interrupted benchmark can continue."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bnnzoo.errors import UsageError
 FILE = "results.jsonl"
 
 Line = dict[str, Any]
-"""The result of one fit."""
+"""The result of one fit, as a line of the file of results."""
 
 Key = tuple[str, int, str]
 """Problem, fold and method of a fit."""
 
 
 def key_of(line: Mapping[str, Any]) -> Key:
-    """Return the problem, the fold and the method of a line."""
+    """Return the problem, the fold and the method of a result."""
     return line["problem"], line["fold"], line["method"]
 
 
@@ -29,13 +29,13 @@ def read_results(folder: Path | str) -> list[Line]:
     """Return the last result of each fit, in the order of the file. A truncated or corrupted last line is ignored.
 
     Raises:
-        UsageError: if there is no file, or a line other than the last is corrupted.
+        UsageError: if the folder has no file of results, or a line other than the last is corrupted.
     """
     return _read(Path(folder) / FILE)[0]
 
 
 def _read(path: Path) -> tuple[list[Line], int]:
-    """Return the results and the number of bytes of all complete lines."""
+    """Return the last result of each fit, and the number of bytes of all complete lines."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -69,7 +69,7 @@ class Results:
             os.truncate(path, size)
 
     def append(self, line: Line) -> None:
-        """Append a line and wait until it is on disk."""
+        """Append a line to the file, and wait until the line is on disk."""
         text = json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n"
         # One write call to a file opened for appending is atomic with respect to other writers.
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
@@ -86,15 +86,15 @@ class Results:
         problems: Mapping[str, tuple[str, str | None]],
         recipes: Mapping[str, str],
     ) -> None:
-        """Check that settings, data and recipes have not changed since the stored lines were written.
+        """Check that the settings, the data and the recipes are those with which the stored lines were written.
 
         Args:
-            settings: values that all lines share, by name of their option.
+            settings: values that all lines share, with the name of the option as key.
             problems: the SHA-256 and the target of each problem.
-            recipes: the SHA-256 of each method that is a recipe file.
+            recipes: the SHA-256 of the recipe file of each method, "" for a method without one.
 
         Raises:
-            UsageError: if they have changed; the message has the options to type instead.
+            UsageError: if a setting, a data set or a recipe has changed; the message names the options to use instead.
         """
         another = f"use another folder: -o {self._path.parent}"
         for line in self.lines:
@@ -141,5 +141,5 @@ def open_results(folder: Path) -> Iterator[Results]:
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
-    """Return the values without repetitions, in their order."""
+    """Return the values without repetitions, in the order of their first occurrence."""
     return list(dict.fromkeys(values))

@@ -1,4 +1,4 @@
-"""Fit every problem, fold and method that has no result yet, each in a process of its own."""
+"""Fit every combination of problem, fold and method that has no result yet, each in a separate process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST_MULTIPLE, _LONGEST_EXTRA = 10, 600
 """A fit is stopped after this multiple of the budget plus these extra seconds."""
 
 Report = Callable[[str], None]
-"""A function that shows a line of progress."""
+"""A function that receives and shows a line of progress."""
 
 
 class Plan(NamedTuple):
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
 
 
 def parse_folds(text: str) -> list[int]:
-    """Return the folds of a text such as 0-2 or 0,3,5-7.
+    """Return the numbers of the folds in a text such as 0-2 or 0,3,5-7.
 
     Raises:
         UsageError: if the text has another form.
@@ -76,7 +76,7 @@ def check_plan(plan: Plan) -> None:
     """Check the methods and the folds before anything is written.
 
     Raises:
-        UsageError: if a method cannot be used or does not match the problems, or no problem has one of the folds.
+        UsageError: if a method cannot be used or does not match the problems, or if no problem has any of the folds.
     """
     if next(plan.fits(), None) is None:
         raise UsageError("--folds: no problem has these folds; folds count from 0")
@@ -103,7 +103,7 @@ def run_plan(plan: Plan, results: Results, *, retry_failed: bool = False, report
         report: a function that shows progress.
 
     Raises:
-        UsageError: before the first fit, if the settings, data or recipes differ from those of the results.
+        UsageError: before the first fit, if the settings, data or recipes differ from those of the stored results.
     """
     digests = {problem.name: digest(problem) for problem in plan.problems}
     recipes = {method.name: method.sha256 for method in plan.methods}
@@ -148,9 +148,9 @@ def _key(problem: Problem, fold: int, method: Method) -> Key:
 def fit_in_child(
     problem: Problem, fold: int, method: Method, budget: float, seed: int, recipe: str = ""
 ) -> dict[str, Any]:
-    """Fit in a process of its own and return the result.
+    """Fit a method on a fold in a separate process, and return the result.
 
-    The status of the result is "failed" if the fit failed, if the process crashed, or if it exceeded the time limit.
+    The status of the result is "failed" if the fit failed, or if the process crashed or exceeded the time limit.
 
     Args:
         problem: the table or the reference.
@@ -185,7 +185,7 @@ def fit_in_child(
 
 
 def _crash(code: int, errors: Path) -> str:
-    """Return a line that describes why a process ended without a result."""
+    """Return the reason why a process ended without a result, from its exit code and the file of its messages."""
     text = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     last = f": {text[-1][:300]}" if text else ""
     if code >= 0:
@@ -199,7 +199,10 @@ def _crash(code: int, errors: Path) -> str:
 
 
 def _seconds_left(methods: Sequence[str], lines: Sequence[Line], budget: float) -> float:
-    """Estimate the total seconds of fits: per method the mean of its earlier fits, or the budget if there are none."""
+    """Estimate the total seconds of the remaining fits, one for each name in `methods`.
+
+    The estimate for a fit is the mean of the earlier fits of its method, or the budget if there are none.
+    """
     seconds: dict[str, list[float]] = {}
     for line in lines:
         if "seconds_fit" in line:

@@ -17,9 +17,9 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 
 
 def score(distribution: Distribution, y: np.ndarray, unit: float = 1.0) -> dict[str, float]:
-    """Return the mean scores of the rows.
+    """Return each score as a mean over the rows.
 
-    CRPS, RMSE and interval score are divided by `unit`. The NLL is that of the targets divided by `unit`.
+    CRPS, RMSE and interval score are divided by `unit`. The negative log-likelihood (NLL) is for targets in this unit.
 
     Args:
         distribution: the predictive distribution of each row.
@@ -46,10 +46,11 @@ def score(distribution: Distribution, y: np.ndarray, unit: float = 1.0) -> dict[
 
 
 def crps(distribution: Distribution, y: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the continuous ranked probability score of each row, the integral of (F(t) - 1{t >= y})^2.
+    """Return the continuous ranked probability score (CRPS) of each row.
 
-    The integral is computed by Gauss-Legendre quadrature on panels. Two panels meet at the observation, so that the
-    integrand is smooth on each panel. For a normal distribution the relative error is below 1e-6.
+    The score is the integral of (F(t) - 1{t >= y})^2, where F is the predictive distribution function. The integral is
+    computed by Gauss-Legendre quadrature on intervals (panels). Two panels meet at y, so that the integrand is smooth
+    on each panel. For a normal distribution the relative error is below 1e-6.
 
     Args:
         distribution: the predictive distribution of each row.

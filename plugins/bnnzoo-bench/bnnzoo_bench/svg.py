@@ -6,12 +6,12 @@ from html import escape
 
 
 def line(x1: float, y1: float, x2: float, y2: float, more: str) -> str:
-    """Return a line in the colour of the text; `more` has further attributes."""
+    """Return an SVG line in the colour of the text; `more` contains further SVG attributes."""
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="currentColor" {more}/>'
 
 
 def label(x: float, y: float, text: str, anchor: str) -> str:
-    """Return a text whose start, middle or end (`anchor`) is at the position."""
+    """Return an SVG text whose `anchor` (start, middle or end) is at the position (x, y)."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="13" fill="currentColor">{escape(text)}</text>'
     )

@@ -1,4 +1,4 @@
-"""The content of a benchmark's page: headings, paragraphs, tables and the diagram, for both formats."""
+"""The content of a benchmark's page: headings, paragraphs, tables and pictures, for Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TITLES = {
 
 
 class Cell(NamedTuple):
-    """The text of a table's cell and its value for sorting."""
+    """A cell of a table: its text, and the value by which the column is sorted."""
 
     text: str
     value: float | str
@@ -65,12 +65,13 @@ Part = Heading | Table | Diagram | ParetoPlot | str
 
 
 def sections(lines: Sequence[Line], metric: str = "crps", reference: str | None = None) -> list[Part]:
-    """Return the parts of the page.
+    """Return the parts of the page for the results.
 
     Args:
         lines: the results.
         metric: the metric of ranks and differences.
-        reference: the method of the differences; by default `default` if it took part, otherwise the best method.
+        reference: the method to which the others are compared; by default the method `default` if there are results for
+            it, otherwise the best method.
 
     Raises:
         UsageError: if the metric or the reference is unknown, or there are no results.
@@ -136,7 +137,7 @@ def _ranks(lines: Sequence[Line], ranking: Ranking) -> Table:
 
 
 def _mean_over_problems(lines: Sequence[Line], value: Any) -> float:
-    """Return the mean over problems of the means over folds; NaN without lines."""
+    """Return the mean over problems of the means over folds of `value(line)`; NaN if there are no lines."""
     problems = distinct(line["problem"] for line in lines)
     means = [np.mean([value(line) for line in lines if line["problem"] == problem]) for problem in problems]
     return float(np.mean(means)) if means else math.nan
@@ -177,14 +178,17 @@ def _differences(lines: Sequence[Line], methods: list[str], reference: str, metr
 
 
 def _verdicts(lines: Sequence[Line], methods: list[str]) -> list[Part]:
-    """Return a heading and a sentence for each method whose runs have verdicts; empty if there are none."""
+    """Return a heading, and a sentence for each method with convergence verdicts; empty if there are no verdicts."""
     counts = {method: _count_verdicts([line for line in lines if line["method"] == method]) for method in methods}
     sentences = [f"{method}: {text}." for method, text in counts.items() if text]
     return [Heading(2, "Verdicts"), *sentences] if sentences else []
 
 
 def _scores(lines: Sequence[Line], methods: list[str], metric: str) -> list[Part]:
-    """Return the table of a metric by problem and method. The smallest value of each problem is marked."""
+    """Return the heading and the table of a metric by problem and method, with the smallest values marked.
+
+    A sentence with the numbers of wins follows. The result is empty with fewer than two methods.
+    """
     if len(methods) < 2:
         return []
     rows = []
@@ -201,7 +205,7 @@ def _scores(lines: Sequence[Line], methods: list[str], metric: str) -> list[Part
 
 
 def _wins(lines: Sequence[Line], methods: list[str], metric: str) -> str:
-    """Return a sentence with the numbers of problems on which each method is the best, or tied with the best."""
+    """Return a sentence with the numbers of `count_wins` for each method."""
     wins = count_wins(lines, methods, metric)
     counts = "; ".join(f"{method} {wins[method].best} and {wins[method].best_or_tied}" for method in methods)
     return (
@@ -270,7 +274,7 @@ def _problem_row(lines: Sequence[Line], problem: str, method: str) -> list[Cell]
 
 
 def _count_verdicts(lines: Sequence[Line]) -> str:
-    """Return the verdicts of finished fits with their numbers, such as `converged (2), not settled (1)`."""
+    """Return the number of finished fits with each verdict, such as `converged (2), not settled (1)`."""
     verdicts = [line["verdict"].partition(":")[0] for line in lines if _is_done(line) and line["verdict"]]
     return ", ".join(f"{name} ({verdicts.count(name)})" for name in distinct(verdicts))
 
@@ -293,7 +297,7 @@ def failures(lines: Sequence[Line]) -> list[Part]:
 
 
 def provenance(lines: Sequence[Line]) -> list[Part]:
-    """Return a sentence about the machine and the dates, and the table of the versions."""
+    """Return a sentence about the machines and the dates, and the table of the package versions."""
     done = [line for line in lines if _is_done(line)]
     machines = distinct(f"{line['hardware']['cpu']}, {line['hardware']['cores']} cores" for line in done)
     devices = distinct(line["hardware"]["device"] for line in done)
@@ -325,7 +329,7 @@ def seconds_cell(value: float) -> Cell:
 
 
 def with_error(mean: float, se: float | None, sign: str = "") -> str:
-    """Return a mean and its error with two digits of the error."""
+    """Return a mean and its standard error as text, to two digits of the error. `sign` is "+" to show a plus sign."""
     if not se:
         return format(mean, f"{sign}.3g")
     digits = max(0, min(6, 1 - math.floor(math.log10(se))))

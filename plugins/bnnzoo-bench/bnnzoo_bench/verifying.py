@@ -18,7 +18,7 @@ COLUMNS = ("problem", "fold", "method", "metric", "expected", "got", "allowed", 
 
 
 class Check(NamedTuple):
-    """The comparison of one metric of a repeated fit."""
+    """The comparison of one metric of a repeated fit with the stored value."""
 
     problem: str
     fold: int
@@ -31,19 +31,19 @@ class Check(NamedTuple):
     reason: str = ""
 
     def cells(self) -> list[str]:
-        """Return the cells of the table's row."""
+        """Return the cells of the comparison's row in the table."""
         got = "failed" if self.got is None else f"{self.got:.5g}"
         numbers = [f"{self.expected:.5g}", got, f"{self.allowed:.2g}"]
         return [self.problem, str(self.fold), self.method, self.metric, *numbers, "yes" if self.agrees else "NO"]
 
 
 def allowed_difference(metric: str, expected: float, tolerance: float, test_rows: int) -> float:
-    """Return the largest difference that counts as agreement.
+    """Return the largest difference of a repeated metric from the stored value that counts as agreement.
 
     Args:
         metric: the name of the metric.
         expected: the stored value of the metric.
-        tolerance: the tolerance of the user.
+        tolerance: the value of `--tolerance`.
         test_rows: the number of test rows.
     """
     if metric in ("nll", "nll_difference"):  # nats; zero is an ordinary value
@@ -62,18 +62,19 @@ def verify_fits(
     problems: Sequence[Problem] = (),
     methods: Sequence[str] = (),
 ) -> list[Check]:
-    """Repeat randomly chosen fits and compare all their metrics.
+    """Repeat randomly chosen fits and compare all their metrics with the stored values.
 
     A fit of bnnzoo repeats the stored recipe, which has numbers of steps instead of a time budget. On the same machine
-    and with the same versions its draws are therefore the same.
+    and with the same versions, the repeated fit therefore has the same draws.
 
     Args:
         lines: the results.
-        count: the number of fits.
-        tolerance: the tolerance of the user, as for `allowed_difference`.
+        count: the number of fits to repeat, or all if there are fewer.
+        tolerance: the value of `--tolerance`, see `allowed_difference`.
         seed: the seed of the random choice.
         report: a function that shows progress.
-        problems: the problems to read; if there are none, those at the paths in the results.
+        problems: the problems whose fits are repeated, with the places of their data; if there are none, all problems,
+            with the places in the results.
         methods: names of the methods whose fits are repeated; if there are none, all methods.
 
     Raises:

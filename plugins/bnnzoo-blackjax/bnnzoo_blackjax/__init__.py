@@ -1,4 +1,4 @@
-"""Entries of this plugin. They name the samplers as text, so that BlackJAX is imported only when a sampler is used."""
+"""Entries of this plugin. Samplers are named as text, so that BlackJAX is imported only when a sampler is used."""
 
 from bnnzoo import Entry, hookimpl
 

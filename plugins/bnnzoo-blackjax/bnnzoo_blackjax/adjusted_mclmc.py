@@ -21,16 +21,19 @@ if TYPE_CHECKING:
     from blackjax.base import SamplingAlgorithm
 
 _GRADIENTS = 2
-"""Gradients per step of McLachlan's integrator. The statistic `n_steps` counts gradients, as in other samplers."""
+"""Number of gradients in a step of McLachlan's integrator.
+
+The statistic `n_steps` counts gradients instead of steps, as in other samplers.
+"""
 _LEAST_STEPS = 8
 
 
 class AdjustedMclmc(AbstractKernel):
-    """Draws from the posterior: a microcanonical trajectory of random length, then Metropolis.
+    """Draws from the posterior by microcanonical trajectories of random length, with a Metropolis acceptance test.
 
-    Robnik, Cohn-Gordon and Seljak 2025, arXiv 2503.01707. The number of steps is uniform on 1, ..., 2 m - 1 with mean
-    m = length sqrt(dim) / step_size, and does not depend on the state. Step sizes are in units of the standard
-    deviations estimated in warm-up.
+    Robnik, Cohn-Gordon and Seljak 2025, arXiv 2503.01707. The number of steps of a trajectory is uniform on
+    1, ..., 2 m - 1 with mean m = length sqrt(dim) / step_size (at least 1, at most max_steps), and does not depend on
+    the state. Step sizes are in units of the standard deviations estimated in warm-up.
     """
 
     exactness: ClassVar[Literal["exact"]] = "exact"
@@ -45,11 +48,14 @@ class AdjustedMclmc(AbstractKernel):
 
     @property
     def gradients(self) -> int:
-        """Maximum number of gradients of a step."""
+        """Maximum number of gradients in a trajectory."""
         return _GRADIENTS * (2 * self.max_steps - 1)
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
-        """Return the `max_steps` for at most `gradients` gradients per trajectory, but at least `_LEAST_STEPS`."""
+        """Return a lower `max_steps`, for at most `gradients` gradients per trajectory, but at least `_LEAST_STEPS`.
+
+        The present `max_steps` is returned if it is already small enough, or below `_LEAST_STEPS`.
+        """
         del posterior, thetas
         affordable = int((gradients / _GRADIENTS + 1) / 2)
         return max(min(_LEAST_STEPS, self.max_steps), min(affordable, self.max_steps))
@@ -61,7 +67,7 @@ class AdjustedMclmc(AbstractKernel):
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
     ) -> SamplingAlgorithm:
-        """Return BlackJAX's algorithm with a uniform random number of steps."""
+        """Return BlackJAX's algorithm with a uniform random number of steps per trajectory."""
         mean = jnp.clip(self.length * inverse_mass.shape[0] ** 0.5 / step_size, 1, self.max_steps)
 
         def num_steps(key: PRNGKeyArray) -> Array:

@@ -1,4 +1,4 @@
-"""Conversion of BlackJAX's states to fixed types, as the carry of a JAX loop requires."""
+"""Conversion of BlackJAX's states to fixed dtypes, as a JAX loop requires for the values that it carries."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import jax.numpy as jnp
 
 
 def with_types_of(new: Any, old: Any) -> Any:
-    """Return `new` with the types of `old`."""
+    """Return the arrays of the tree `new`, converted to the dtypes of the arrays of the tree `old`."""
     return jax.tree.map(lambda a, b: jnp.asarray(a, jnp.asarray(b).dtype), new, old)
 
 
 def without_weak_types(tree: Any) -> Any:
-    """Return the tree without weak types."""
+    """Return the tree with arrays whose dtypes are not weak (JAX's term for dtypes of Python numbers)."""
     return jax.tree.map(lambda a: jax.lax.convert_element_type(a, jnp.asarray(a).dtype), tree)

@@ -37,11 +37,14 @@ _REPORTED = {
     "num_integration_steps": N_STEPS,
     "num_trajectory_expansions": TREE_DEPTH,
 }
-"""Statistics by the names of BlackJAX's info fields. A kernel reports the statistics whose fields its info has."""
+"""Statistics, with the names of the fields of BlackJAX's `info` as keys.
+
+A kernel reports the statistics whose fields are in the `info` of its steps.
+"""
 
 
 class KernelState(eqx.Module):
-    """BlackJAX's state of a kernel, with the step size and metric that warm-up adapts."""
+    """BlackJAX's state of a kernel (`inner`), with the step size and the metric that warm-up adapts."""
 
     inner: Any
     step_size: Float[Array, ""]
@@ -49,15 +52,15 @@ class KernelState(eqx.Module):
 
     @property
     def position(self) -> Float[Array, "*chains dim"]:
-        """Position theta, with a leading chain axis for the state of all chains."""
+        """Position theta, with a leading chain axis if the state is that of all chains."""
         return self.inner.position
 
 
 class AbstractKernel(AbstractSampler[KernelState]):
     """A BlackJAX kernel as a sampler. A subclass only implements `algorithm`.
 
-    Warm-up adapts the step size to `target_acceptance`, if the subclass has that field. It also adapts a diagonal
-    inverse mass matrix: the variance of each parameter in a window of warm-up, averaged over the chains.
+    Warm-up adapts the step size to `target_acceptance`, if the subclass has that field. Warm-up also adapts a
+    diagonal inverse mass matrix: the variance of each parameter in a window of warm-up, averaged over the chains.
     """
 
     chain_state: ClassVar[tuple[str, ...]] = ("inner",)
@@ -74,7 +77,7 @@ class AbstractKernel(AbstractSampler[KernelState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> KernelState:
-        """Return the state of the kernel at `theta`."""
+        """Return the initial state of a chain at the position `theta`."""
         del num_warmup
         metric = Metric.identity(theta)
         step_size = jnp.asarray(self.step_size, theta.dtype)
@@ -108,14 +111,14 @@ class AbstractKernel(AbstractSampler[KernelState]):
     def warmup_step(
         self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray
     ) -> tuple[KernelState, Stats]:
-        """Make one step and add the position to the metric's moments."""
+        """Make one step, and add the new position to the moments from which the metric is estimated."""
         state, stats = self.step(posterior, state, key=key)
         return replace(state, metric=state.metric.with_position(state.position)), stats
 
     def settle(
         self, posterior: AbstractPosterior, state: KernelState, *, final: bool, key: PRNGKeyArray
     ) -> KernelState:
-        """Update the metric, and rescale the step size to its units. At the end of warm-up, change nothing."""
+        """Update the metric, and rescale the step size to the units of the new metric. If `final`, change nothing."""
         del posterior, key
         return state if final else update_metric(state)
 

@@ -1,4 +1,4 @@
-"""Kernels of BlackJAX, in a few lines each. Further kernels can be added in the same way."""
+"""Samplers from kernels of BlackJAX, in a few lines each. Further kernels can be added in the same way."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Nuts(AbstractKernel):
 
     @property
     def gradients(self) -> int:
-        """Maximum number of gradients of a step, 2^depth - 1."""
+        """Maximum number of gradients in a step, 2^depth - 1 for the maximum tree depth."""
         return 2**self.max_tree_depth - 1
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
-        """Return the tree depth for at most `gradients` gradients, but at least `_LEAST_DEPTH`."""
+        """Return the maximum tree depth for at most `gradients` gradients per step, but at least `_LEAST_DEPTH`."""
         del posterior, thetas
         return int(np.clip(np.log2(gradients + 1), min(_LEAST_DEPTH, self.max_tree_depth), self.max_tree_depth))
 
@@ -61,7 +61,7 @@ class Hmc(AbstractKernel):
 
     @property
     def gradients(self) -> int:
-        """Maximum number of gradients of a step: one per leapfrog step."""
+        """Number of gradients in a step: one per leapfrog step."""
         return self.num_steps
 
     def algorithm(
@@ -74,7 +74,10 @@ class Hmc(AbstractKernel):
 
 
 class Barker(AbstractKernel):
-    """Draws from the posterior by BlackJAX's Barker proposal, robust to its step size (Livingstone, Zanella 2022)."""
+    """Draws from the posterior by BlackJAX's Barker proposal (Livingstone and Zanella 2022).
+
+    The acceptance depends less on the step size than for Langevin proposals.
+    """
 
     exactness: ClassVar[Exact] = "exact"
 

@@ -1,4 +1,4 @@
-"""Milliseconds per row of a run and of its student, on one core: one row at a time, and a thousand rows at once.
+"""Milliseconds per row of the predictions of a run and of its student, for one row and for a thousand rows at once.
 
 python plugins/bnnzoo-distill/benchmarks/speed.py run.nc student.nc
 """
@@ -17,7 +17,7 @@ _SECONDS = 1.0
 
 
 def milliseconds(call: Callable[[], Any]) -> float:
-    """Return the median duration of a call, after one call that compiles."""
+    """Return the median duration of a call in milliseconds, after a first call that compiles."""
     call()
     durations: list[float] = []
     start = time.perf_counter()

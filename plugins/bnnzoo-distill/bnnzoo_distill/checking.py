@@ -1,4 +1,4 @@
-"""Comparison of the student with the teacher on inputs that the training did not use."""
+"""Comparison of the student network with its teacher (the run) on inputs that the training did not use."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from bnnzoo_distill.teacher import Answers, Kind
 from bnnzoo_distill.training import Settings
 
 MOST_NLL_GAP = 0.02
-"""Goal: largest difference of the NLL of student and teacher on the test rows, in nats per row."""
+"""Goal: largest excess of the student's negative log-likelihood over the teacher's on the test rows, in nats a row."""
 LEAST_CORRELATION = 0.95
-"""Goal: smallest correlation of the epistemic uncertainties of student and teacher."""
+"""Goal: smallest correlation over rows of the epistemic uncertainties of student and teacher."""
 
 
 class Inputs(NamedTuple):
@@ -28,7 +28,8 @@ class Inputs(NamedTuple):
     Attributes:
         test: test rows, or generated inputs if there are no test rows.
         test_y: targets of the test rows; None if there are no test rows.
-        shifted: test rows that were pushed beyond the range of the training rows; empty if this is impossible.
+        shifted: test rows that were pushed beyond the range of the training rows; empty if all columns are
+            copied, see `Columns`.
         generated: generated inputs.
     """
 
@@ -43,9 +44,10 @@ def check(run: Run, kind: Kind, student: Student, inputs: Inputs, answers: Answe
 
     `answers` are the predictions of the teacher at the generated inputs.
 
-    Each kind (`test`, `shifted`, `generated`) has the keys `rows`, `rmse_mean` and `epistemic_correlation`. `test` also
-    has `nll_teacher`, `nll_student`, `nll_gap` and `nll_gap_se`, the standard error of the gap over rows. Without test
-    rows, the targets are samples from the teacher.
+    Each kind of rows (`test`, `shifted`, `generated`) has the keys `rows`, `rmse_mean` and `epistemic_correlation`.
+    `test` also has the negative log-likelihoods `nll_teacher` and `nll_student`, their difference `nll_gap`, and the
+    standard error of this difference over rows, `nll_gap_se`. Without test rows, the targets are samples from the
+    teacher.
     """
     x, y = inputs.test, inputs.test_y
     # The inputs are already encoded, so the student must not expect the table with text.
@@ -76,7 +78,10 @@ def check(run: Run, kind: Kind, student: Student, inputs: Inputs, answers: Answe
 
 
 def _agreement(kind: Kind, student: Student, x: Float[np.ndarray, "row feature"], answers: Answers) -> dict[str, Any]:
-    """Return the root mean squared difference of the means, and the correlation of the epistemic uncertainties."""
+    """Return the root mean squared difference of the means, and the correlation of the epistemic uncertainties.
+
+    Both compare the student at `x` with the teacher's `answers` at `x`.
+    """
     classifies = kind == "classification"
     means = student.probabilities(x) if classifies else student.mean(x) / student.y_sd
     difference = means - (answers.mean if classifies else answers.mean / student.y_sd)
@@ -89,7 +94,7 @@ def _agreement(kind: Kind, student: Student, x: Float[np.ndarray, "row feature"]
 
 
 def missed_goals(report: dict[str, Any], settings: Settings, inputs: int) -> list[str]:
-    """Return a description of each goal that the student misses, with its remedy; empty if it reaches all goals."""
+    """Return a message with a remedy for each goal that the student misses; empty if the student reaches all goals."""
     missed, test = [], report["test"]
     longer = setting("steps", 3 * settings.steps)
     if test["nll_gap"] > MOST_NLL_GAP:

@@ -1,4 +1,4 @@
-"""Distillation of a run: generate inputs, ask the teacher, train the student, check it."""
+"""Distillation of a run: generate inputs, predict them with the run, train the student, check the student."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ def distill(
     these rows.
 
     Args:
-        run: the run, or its file.
+        run: the run, or the path of its file.
         data: rows near which the student is trained, in any form that `--data` of `bnnzoo predict` accepts; by default
             the training rows of the run. Targets are not needed.
-        test: rows with targets on which the student is checked; by default the test rows of the run. If there are none,
-            generated inputs and samples of the run's predictions are used.
-        inputs: number of training inputs, at least 200. A tenth as many further inputs are generated for the check.
+        test: rows with targets on which the student is checked; by default the test rows of the run. If the run has
+            none, generated inputs and samples from the run's predictive distribution are used.
+        inputs: number of training inputs, at least 200. For the check, further inputs are generated, a tenth
+            as many.
         steps: number of optimisation steps.
         width: units of each of the three hidden layers.
-        seed: seed of the inputs, the network and the batches.
+        seed: seed of the generated inputs, the initial weights and the batches.
         observer: a function that is called with the progress.
 
     Raises:
@@ -82,7 +83,7 @@ def distill(
 def _held_out(
     run: Run, rows: np.ndarray, columns: Columns, test: Any, count: int, rng: np.random.Generator
 ) -> checking.Inputs:
-    """Return the inputs of the check, which the training does not use."""
+    """Return the inputs of the check, of which `count` are generated near `rows`. The training does not use them."""
     generated = generate(rows, columns, count, rng)
     if test is not None or run.predictor.record.has_test_rows:
         x, y = run.test_rows(test)
@@ -102,7 +103,10 @@ def _fit(
     settings: Settings,
     observer: Observer | None,
 ) -> Student:
-    """Train a student on the answers. The first `num_given` rows determine the scale of the inputs and the target."""
+    """Train a student on the teacher's answers at `x`.
+
+    The first `num_given` rows of `x` determine the scales of the inputs and of the target.
+    """
     given = answers.take(slice(num_given))
     y_mean, y_sd, tail = 0.0, 1.0, np.zeros(2)
     if kind == "regression":

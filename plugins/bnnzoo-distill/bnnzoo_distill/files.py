@@ -1,4 +1,4 @@
-"""Reading and writing students: the NetCDF file, and the choice of the format by the name of the file."""
+"""Reading and writing of students as NetCDF or ONNX files. The extension of the file name determines the format."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def check_output(path: str | Path, *, force: bool) -> Path:
     """Check that a student can be written to a file, and return its path.
 
     Raises:
-        UsageError: if the name has the wrong extension, if the folder does not exist, if the file exists and `force` is
-            false, or if a package that the format needs is not installed.
+        UsageError: if the extension of the name is neither .nc nor .onnx, if the folder does not exist, if the file
+            exists and `force` is false, or if a package that the format needs is not installed.
     """
     path = checked_path(path)
     if path.suffix not in (".nc", ".onnx"):
@@ -106,7 +106,7 @@ def _line(error: Exception) -> str:
 
 
 def _read(path: Path) -> tuple[str | None, str, dict[str, np.ndarray]]:
-    """Return the text and the digest of a student, and its arrays; the text is None in a file of another kind."""
+    """Return the JSON text, the stored SHA-256 and the arrays of a student; the text is None if there is no student."""
     with xr.open_datatree(path, engine="h5netcdf", decode_cf=False) as tree:
         if "student" not in tree.attrs or _GROUP not in tree.children:
             return None, "", {}
@@ -124,11 +124,11 @@ def _digest(text: str, arrays: dict[str, np.ndarray]) -> str:
 
 
 def _student(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> Student:
-    """Return the student of a file.
+    """Return the student from the values and arrays of its file.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError: if a part is missing or invalid, or if parts contradict each
-            other. The digest does not exclude this, because anyone can compute it.
+        ValueError, KeyError, TypeError, AttributeError: if a value or an array is missing or invalid, or if some of
+            them contradict each other. A correct SHA-256 does not exclude this, because anyone can compute it.
     """
     if values["format"] != _FORMAT:
         raise ValueError(f"format {values['format']}, expected {_FORMAT}")

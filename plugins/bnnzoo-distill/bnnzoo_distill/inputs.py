@@ -1,4 +1,4 @@
-"""Generated inputs: rows between and near the given rows, and rows beyond their range."""
+"""Generated inputs: rows between and near the given rows, and rows beyond the range of the given rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from scipy.spatial import KDTree
 from bnnzoo.data import Signature
 
 _MOST_CODES = 10
-"""A column with at most this number of different whole numbers may hold codes. Its values are copied, never mixed.
+"""Largest number of different values of a column of whole numbers that may be codes of categories.
 
-The same applies to columns with at most two different numbers of any kind.
+Generated inputs copy the values of such a column from given rows and never interpolate them. The same applies to a
+column with at most two different numbers of any kind.
 """
 OUTSIDE = 0.25
-"""Fraction of the generated inputs that are pushed beyond the range of the rows."""
+"""Fraction of the generated inputs that are pushed beyond the range of the given rows."""
 _REACH = 0.5
-"""Largest distance from the range of a column, as a fraction of the range."""
+"""Largest distance of a generated value from the range of its column, as a fraction of the width of the range."""
 
 _NEIGHBOURS = 5
 _MOST_CANDIDATES = 2000
@@ -29,9 +30,9 @@ class Columns(NamedTuple):
     """Properties of the input columns that generated inputs must respect.
 
     Attributes:
-        groups: group of each column. The copied columns of a group take their values from the same row, such as the
-            indicators of a text column.
-        copied: whether the values of the column are copied from rows, and never changed.
+        groups: number of each column's group. In a generated input, the copied columns of a group take their values
+            from the same given row. A group is, for example, the indicators of a text column.
+        copied: whether generated inputs copy the values of the column from given rows without change.
         whole: whether all values of the column are whole numbers.
         low: smallest value of each column.
         high: largest value of each column.
@@ -77,10 +78,10 @@ def generate(
 ) -> Float[np.ndarray, "count feature"]:
     """Return `count` generated inputs in original units.
 
-    Half of the inputs are random points between two rows. The other inputs differ from a row by random fractions of its
-    differences from a neighbour, a separate fraction for each column. All get normal noise of 0.01 to 0.3 standard
-    deviations. Copied columns have no noise: they contain the values of one of the two rows. The fraction `outside` of
-    the inputs is then pushed beyond the range of the rows.
+    Half of the inputs are random points between two random rows. Each of the other inputs is a row plus random
+    fractions of the differences between this row and a neighbour, a separate fraction for each column. All inputs get
+    normal noise of 0.01 to 0.3 standard deviations of each column. Copied columns have no noise: they contain the
+    values of one of the two rows. The fraction `outside` of the inputs is then pushed beyond the range of the rows.
     """
     first = rng.integers(len(rows), size=count)
     second = rng.integers(len(rows), size=count)
@@ -102,7 +103,7 @@ def generate(
 def _neighbours(
     rows: Float[np.ndarray, "row feature"], columns: Columns, index: Int[np.ndarray, " some"], rng: np.random.Generator
 ) -> Int[np.ndarray, " some"]:
-    """Return the index of a random near neighbour of each row in `index`, among at most 2000 of the rows."""
+    """Return the index of a random near neighbour of each row in `index`, among at most 2000 random rows."""
     scaled = rows / np.where(columns.sd > 0, columns.sd, 1)
     candidates = rng.permutation(len(rows))[:_MOST_CANDIDATES]
     count = min(_NEIGHBOURS + 1, len(candidates))  # a row may be its own nearest neighbour
@@ -113,7 +114,7 @@ def _neighbours(
 def push_outside(
     x: Float[np.ndarray, "row feature"], columns: Columns, rng: np.random.Generator
 ) -> Float[np.ndarray, "row feature"]:
-    """Move some columns of each row beyond their range, at least one if there is a column that is not copied."""
+    """Move at least one column of each row beyond its range. Copied columns are not moved."""
     free = np.flatnonzero(~columns.copied)
     if not free.size:
         return x

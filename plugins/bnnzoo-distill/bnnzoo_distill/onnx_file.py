@@ -1,7 +1,8 @@
 """Export of a student as an ONNX model, written with the package `onnx`.
 
 The graph needs neither bnnzoo nor JAX. Its input `x` has the encoded inputs [row, feature] in original units. Its
-outputs are `mean`, `sd`, `aleatoric_sd` and `epistemic_sd`, or `probabilities` and `mutual_information`, float32.
+outputs are float32: `mean`, `sd`, `aleatoric_sd` and `epistemic_sd` for regression, `probabilities` and
+`mutual_information` for classification.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from bnnzoo_distill.student import Student
 
 _OPSET = 17
 _IR_VERSION = 9
-"""Version of the ONNX file format; readers since 2023 accept it."""
+"""Version of the ONNX file format; programs since 2023 can read it."""
 
 
 def check_installed(path: Path) -> None:
     """Check that the package onnx is installed.
 
     Raises:
-        UsageError: if it is missing.
+        UsageError: if the package is missing.
     """
     if find_spec("onnx") is None:
         raise UsageError(

@@ -27,19 +27,19 @@ class Student:
     """A trained student. Inputs and predictions have the units of the data.
 
     Inputs `x` are an array [row, feature], a single row [feature], a data frame, or any value that `--data` of
-    `bnnzoo predict` accepts. Arrays must have the columns of the training inputs, and these must be numbers. Inputs
-    beyond the range in which the student was trained are moved to the end of this range.
+    `bnnzoo predict` accepts. Arrays must have the columns of the training inputs, and these must be numbers. Values
+    beyond the range of their column in the training are moved to the end of this range.
 
     Attributes:
         signature: names and encoding of the columns, task and names of the classes.
-        layers: weights and biases of each layer, float32; the activation between them is SiLU.
+        layers: weights and biases of each layer, float32; the activation between layers is SiLU.
         x_mean: numbers that are subtracted from the inputs [feature].
         x_sd: numbers by which the inputs are then divided [feature].
         x_low: smallest inputs of the training [feature].
         x_high: largest inputs of the training [feature].
         y_mean: mean of the target; 0 for classes.
         y_sd: standard deviation of the target, by which the outputs are multiplied; 1 for classes.
-        tail: coefficients of `tail_of`; zeros for classes.
+        tail: coefficients for the degrees of freedom, see `tail_of`; zeros for classes.
         report: results of the check with held-out inputs; the README explains their names.
         about: the run and the settings of the training.
     """
@@ -65,24 +65,23 @@ class Student:
         """Return the predictive mean of each row.
 
         Raises:
-            UsageError: for a student of classes, or if the inputs do not match the training data. The other methods
-                raise the same errors.
+            UsageError: if the student predicts classes, or if the inputs do not match the training data.
         """
         self._require("mean", classes=False)
         return self.y_mean + self.y_sd * self._outputs(x)[:, 0].astype(np.float64)
 
     def aleatoric_sd(self, x: Any) -> Float[np.ndarray, " row"]:
-        """Return the standard deviation of the noise of each row."""
+        """Return the aleatoric standard deviation of each row, due to the noise of the target."""
         self._require("aleatoric_sd", classes=False)
         return self._sds(self._outputs(x))[0]
 
     def epistemic_sd(self, x: Any) -> Float[np.ndarray, " row"]:
-        """Return the standard deviation of the mean between draws of the run, for each row."""
+        """Return the epistemic standard deviation of each row: that of the mean over the draws of the run."""
         self._require("epistemic_sd", classes=False)
         return self._sds(self._outputs(x))[1]
 
     def sd(self, x: Any) -> Float[np.ndarray, " row"]:
-        """Return the standard deviation of the target of each row, from both parts."""
+        """Return the standard deviation of the target of each row, from the aleatoric and the epistemic part."""
         self._require("sd", classes=False)
         return np.hypot(*self._sds(self._outputs(x)))
 
@@ -92,19 +91,19 @@ class Student:
         return special.softmax(self._outputs(x)[:, :-1].astype(np.float64), 1)
 
     def mutual_information(self, x: Any) -> Float[np.ndarray, " row"]:
-        """Return the mutual information of class label and draw of each row, in nats (BALD)."""
+        """Return the mutual information between the class label and the posterior draw for each row, in nats (BALD)."""
         self._require("mutual_information", classes=True)
         return np.logaddexp(0.0, self._outputs(x)[:, -1].astype(np.float64)) ** 2
 
     def log_prob(self, x: Any, y: ArrayLike) -> Float[np.ndarray, " row"]:
-        """Return the log density of a target of each row, or the log probability of its class.
+        """Return the log density of a number, or the log probability of a class, for each row.
 
-        The density of a number is Student's t with the mean and the sd of the row. Its degrees of freedom depend on the
-        epistemic fraction of the sd.
+        The density of a number is Student's t with the mean and the standard deviation (sd) of the row. The degrees of
+        freedom depend on the ratio of the epistemic sd to the sd.
 
         Args:
             x: inputs.
-            y: one target per row in original units, or the position of its class in `signature.class_names`.
+            y: for each row, the number in original units, or the position of the class in `signature.class_names`.
         """
         outputs, values = self._outputs(x), np.asarray(y).reshape(-1)
         if len(values) != len(outputs):
@@ -119,7 +118,7 @@ class Student:
     def predict(self, x: Any) -> pd.DataFrame:
         """Return a table of predictions with the columns of `Run.predict`, but without quantiles.
 
-        For classes, it has the column `mutual_information` instead of `entropy`.
+        For classes, the table has the column `mutual_information` instead of `entropy`.
         """
         outputs = self._outputs(x)
         if self.classifies:
@@ -136,7 +135,7 @@ class Student:
         """Write the student to a .nc or .onnx file and return its path.
 
         Raises:
-            UsageError: if the name has another extension, if the file exists and `force` is false, or if a .onnx file
+            UsageError: if the path has another extension, if the file exists and `force` is false, or if a .onnx file
                 is requested and the package onnx is not installed.
             BnnzooError: if the file cannot be written.
         """
@@ -176,16 +175,16 @@ class Student:
 
 
 def tail_of(tail: Float[np.ndarray, " 2"], fraction: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
-    """Return 1 / degrees of freedom of each row, from the epistemic fraction of its standard deviation.
+    """Return 1 / degrees of freedom of each row, 0.49 / (1 + exp(-tail[0] - tail[1] fraction)).
 
-    The noise alone can have heavy tails. Where the epistemic part is large, the mixture of all draws is nearer to a
-    normal distribution.
+    `fraction` is the epistemic standard deviation (sd) divided by the sd. The noise alone can have heavy tails. Where
+    the epistemic sd is large, the mixture of all draws is nearer to a normal distribution.
     """
     return _MOST_TAIL * special.expit(tail[0] + tail[1] * fraction)
 
 
 def log_t(z: Float[np.ndarray, "..."], tail: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Return the log density of Student's t with variance 1, where `tail` is 1 / degrees of freedom, below 0.5."""
+    """Return the log density at z of Student's t with variance 1, where `tail` is 1 / degrees of freedom, below 0.5."""
     df = 1 / np.maximum(tail, 1e-6)
     constant = special.gammaln((df + 1) / 2) - special.gammaln(df / 2) - 0.5 * np.log(np.pi * (df - 2))
     return constant - (df + 1) / 2 * np.log1p(z**2 / (df - 2))

@@ -17,17 +17,17 @@ _SUPPORTED = "bnnzoo distill supports tables of inputs with one real target, or 
 _ROWS = 1024
 """Number of rows that are evaluated at once."""
 _SAMPLES = 32
-"""Number of samples per row, from which the student learns the tails of the distribution."""
+"""Number of samples of the target per row, from which the student learns the tails of the distribution."""
 
 
 class Answers(NamedTuple):
-    """Answers of the teacher at some rows, in original units.
+    """Predictions of the teacher at some rows, in original units.
 
-    Regression: `mean`, `aleatoric` and `epistemic` are the mean and both standard deviations [row]. `residuals` are
-    samples of the target, standardised with the mean and the sd of their row [row, sample].
+    Regression: `mean`, `aleatoric` and `epistemic` are the mean and the aleatoric and epistemic standard deviations
+    [row]. `residuals` are samples of the target [row, sample], standardised with the mean and the sd of each row.
 
-    Classification: `mean` are the class probabilities [row, class]. `epistemic` is the mutual information of label and
-    draw in nats [row]. `aleatoric` and `residuals` are empty.
+    Classification: `mean` are the class probabilities [row, class]. `epistemic` is the mutual information between
+    class label and posterior draw in nats [row]. `aleatoric` and `residuals` are empty.
     """
 
     mean: Float[np.ndarray, "row *value"]
@@ -36,12 +36,12 @@ class Answers(NamedTuple):
     residuals: Float[np.ndarray, "row sample"]
 
     def take(self, rows: Shaped[np.ndarray, " some"] | slice) -> Answers:
-        """Return the answers at some of the rows."""
+        """Return the answers at the rows with these indices."""
         return Answers(*(values[rows] for values in self))
 
 
 def check_supported(run: Run) -> Kind:
-    """Check that a student can learn the predictions of a run, and return their kind.
+    """Check that a student can learn the predictions of a run, and return the task.
 
     Raises:
         UsageError: if the run is not a table with one real target or with classes, if it has an exposure, censored
@@ -78,10 +78,11 @@ def check_supported(run: Run) -> Kind:
 
 
 def rows_near(run: Run, data: Any = None) -> Float[np.ndarray, "row feature"]:
-    """Return encoded inputs in original units: the rows `data`, or the training rows of the run.
+    """Return encoded inputs in original units: the rows of `data`, or the training rows of the run if it is None.
 
     Raises:
-        UsageError: if there is no `data` and the file has no training rows, or if `data` does not match them.
+        UsageError: if `data` is None and the file of the run has no training rows, or if `data` does not have the
+            columns of the training rows.
     """
     predictor = run.predictor
     if data is not None:

@@ -24,7 +24,7 @@ _LEARNING_RATE = 2e-3
 _CHUNK = 250
 """Number of steps in one call of the compiled program."""
 _LEAST_SD = 1e-6
-"""Smallest standard deviation of the teacher, in standard deviations of the target."""
+"""Lower limit of the teacher's standard deviations in the loss, in standard deviations of the target."""
 _MOST_TAIL_ROWS = 8000
 
 
@@ -39,8 +39,8 @@ class Settings(NamedTuple):
 def targets_of(kind: Kind, answers: Answers, y_mean: float, y_sd: float) -> tuple[np.ndarray, ...]:
     """Return the answers of the teacher as arrays that the loss compares with the network's outputs.
 
-    Regression: the standardised mean, and the logarithms of both standard deviations. Classification: the class
-    probabilities, and the root of the mutual information.
+    Regression: the standardised mean, and the logarithms of the aleatoric and epistemic standard deviations.
+    Classification: the class probabilities, and the square root of the mutual information.
     """
     if kind == "classification":
         return answers.mean.astype(np.float32), np.sqrt(answers.epistemic).astype(np.float32)
@@ -59,10 +59,10 @@ def train(
     """Train a network and return its weights and biases.
 
     Args:
-        kind: the task.
+        kind: regression or classification.
         x: standardised inputs.
         targets: the result of `targets_of`.
-        settings: size and duration of the training.
+        settings: units of the layers, number of steps and seed.
         observer: a function that is called with the progress.
     """
     key_network, key_batches = jax.random.split(jax.random.key(settings.seed))
@@ -111,9 +111,9 @@ def _regression_loss(
 ) -> Float[Array, ""]:
     """Return the loss of the mean plus the squared errors of both log standard deviations, averaged over the rows.
 
-    The error of the mean is measured in predictive standard deviations of the row. For a normal density, half of its
-    square is the loss of log score. Beyond one standard deviation the loss grows only linearly, so that rows with small
-    noise do not dominate at the start.
+    The error of the mean is measured in predictive standard deviations of the row. The loss of the mean is half of the
+    squared error, which for a normal density is the decrease of the log score. Beyond one standard deviation the loss
+    grows only linearly, so that rows with small noise do not dominate at the start.
     """
     log_sd = 0.5 * jnp.logaddexp(2 * log_sds[:, 0], 2 * log_sds[:, 1])
     errors = (outputs[:, 0] - mean) / jnp.exp(log_sd)
@@ -123,17 +123,20 @@ def _regression_loss(
 def _classification_loss(
     outputs: Float[Array, "row output"], probabilities: Float[Array, "row class"], epistemic: Float[Array, " row"]
 ) -> Float[Array, ""]:
-    """Return the cross-entropy of the classes plus 10 times the squared error of the root of the mutual information."""
+    """Return the cross-entropy plus 10 times the squared error of the square root of the mutual information.
+
+    `epistemic` is this square root for the teacher.
+    """
     logs = jax.nn.log_softmax(outputs[:, :-1])
     cross_entropy = -(probabilities * logs).sum(1).mean()
     return cross_entropy + 10 * ((jax.nn.softplus(outputs[:, -1]) - epistemic) ** 2).mean()
 
 
 def fit_tail(answers: Answers) -> Float[np.ndarray, " 2"]:
-    """Return the coefficients of `student.tail_of` that fit samples from the teacher best.
+    """Return the coefficients of `student.tail_of` with the largest likelihood for samples from the teacher.
 
-    The tail of a row depends only on the epistemic fraction of its standard deviation. A network with one more output
-    for the tail would learn the noise of the samples.
+    In `tail_of`, the tail depends only on the epistemic fraction of a row's standard deviation. A network with one more
+    output for the tail would learn the noise of the samples.
     """
     rows = slice(_MOST_TAIL_ROWS)
     fraction = answers.epistemic[rows] / np.hypot(answers.aleatoric[rows], answers.epistemic[rows])

@@ -1,15 +1,16 @@
-"""The price of differential privacy: draws of a straight line's posterior for a given epsilon and number of rows.
+"""The price of differential privacy: posterior draws of a linear regression for each epsilon and number of rows.
 
     python plugins/bnnzoo-federated/benchmarks/privacy.py            (minutes)
     python plugins/bnnzoo-federated/benchmarks/privacy.py --clipping
 
 The first form prints releases, acceptance, effective sample size (ESS) and the fraction of clipped differences, for a
-line with two inputs. All rows are at one party. A run has two chains. It uses all releases, half of them for warm-up.
-The initial positions are draws from the posterior of 1000 public rows with the same distribution. The clip is
+regression with two inputs. All rows are at one party. Each run has two chains and uses all releases, half of them for
+warm-up. The initial positions are draws from the posterior of 1000 public rows with the same distribution. The clip is
 12 / sqrt(rows), and the noise has the standard deviation 2.
 
-The second form shows how a small clip widens the posterior. Chains start at exact draws. The script prints the variance
-of their last positions, divided by the exact variance, and the fraction of clipped differences.
+The second form shows how a small clip widens the posterior. The initial positions are exact posterior draws. The script
+prints the variance of the chains' last positions, divided by the exact posterior variance, and the fraction of clipped
+differences.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def table(rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return inputs [rows, 2] and targets [rows] of a line with normal noise."""
+    """Return inputs [rows, 2] and targets [rows] of a linear regression with normal noise."""
     rng = np.random.default_rng(rows)
     x = rng.normal(size=(rows, 2))
     y = x @ [0.8, -0.4] + 0.3 + NOISE * rng.normal(size=rows)
@@ -44,7 +45,7 @@ def table(rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def closed_form(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and covariance of (weights, bias)."""
+    """Return the posterior mean and covariance of (weights, bias)."""
     design = np.column_stack([x, np.ones(len(x))]).astype(float)
     covariance = np.linalg.inv(design.T @ design / NOISE**2 + np.eye(3))
     return covariance @ design.T @ y / NOISE**2, covariance
@@ -54,7 +55,7 @@ PUBLIC = table(1000)
 
 
 def draws_of(run: bnnzoo.Run) -> np.ndarray:
-    """Return draws [chain, draw, 3] of (weights, bias)."""
+    """Return the draws [chain, draw, 3] of (weights, bias) in a run."""
     group = run.posterior["posterior"]
     return np.concatenate([np.asarray(group["weight"])[:, :, 0], np.asarray(group["bias"])], 2)
 
@@ -68,7 +69,7 @@ def sample(data: Any, privacy: Privacy, noise_sd: float, folder: Path, sampler: 
 
 
 def price(rows: int, epsilon: float) -> str:
-    """Return a row of the table of prices."""
+    """Return the table row of one number of rows and one epsilon, for the first form."""
     privacy = Privacy(epsilon, DELTA, 12 / rows**0.5)
     releases = privacy.releases(NOISE_SD)
     steps = (releases - 1) // 2
@@ -97,7 +98,10 @@ def price(rows: int, epsilon: float) -> str:
 
 
 def clipping(clip: float, *, rows: int = 200, chains: int = 8000, steps: int = 40) -> str:
-    """Return the table row of one clipping limit: percentage of clipped differences, variance ratio, and its error."""
+    """Return the table row of one clip, for the second form. The clip is `clip` / sqrt(`rows`).
+
+    The row contains the percentage of clipped differences, the variance ratio and the standard error of this ratio.
+    """
     data = table(rows)
     mean, covariance = closed_form(*data)
     root = np.linalg.cholesky(covariance)
@@ -124,7 +128,7 @@ def clipping(clip: float, *, rows: int = 200, chains: int = 8000, steps: int = 4
 
 
 def main() -> None:
-    """Print a table."""
+    """Print the table of the requested form."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clipping", action="store_true", help="the effect of the clip")
     if parser.parse_args().clipping:

@@ -1,4 +1,4 @@
-"""Federated posteriors: parties that hold rows and send sums, and a coordinator that runs the chains.
+"""Federated posteriors: parties that hold rows and send sums over their rows, and a coordinator that runs the chains.
 
 Names are resolved at first use, because `bnnzoo --help` imports this module and must not import JAX.
 """

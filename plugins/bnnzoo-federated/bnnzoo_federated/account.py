@@ -1,7 +1,7 @@
 """A party's account of differential privacy: the answers so far and their cost, in the party's folder.
 
-The log is the account. Each charged answer is in the log together with its cost, before it is sent. The account
-therefore survives a restart, and it covers all runs that have used the folder.
+The account is computed from the party's log. Each answer that has a cost is written to the log together with the cost,
+before the answer is sent. The account therefore survives a restart, and covers all runs that have used the folder.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _LIMITS, _LOCK = "privacy.json", "lock"
 
 
 class _Charged(NamedTuple):
-    """A charged answer to `sums`: its step and the number of clipped differences of each chain."""
+    """An answer to the question `sums`: its step and the number of clipped differences of each chain."""
 
     step: int
     clipped: list[int]
 
 
 class Account:
-    """The charged answers of a party, and the releases that its limits still allow."""
+    """The answers of a party that have a cost, and the number of releases that the party's limits still allow."""
 
     def __init__(self, folder: Path, privacy: Privacy, noise_sd: float):
-        """Read the log of the folder, and store the limits in the folder.
+        """Read the log in the folder, and store the limits (epsilon and delta) in the folder.
 
         Raises:
             DamagedError: if the log is damaged, so that the cost of the answers is uncertain.
@@ -58,7 +58,9 @@ class Account:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Lock the account for one answer, and read the new lines of the log. Other processes with this folder wait.
+        """Lock the account for one answer, and read the new lines of the log.
+
+        Other processes that serve the same folder wait until the lock is released.
 
         Raises:
             DamagedError: if a new line of the log is damaged.
@@ -77,8 +79,8 @@ class Account:
     def available(self, agreement: str) -> int:
         """Return the number of releases that a run with this agreement can use.
 
-        The number includes the releases that earlier answers under the agreement have used. A run that is repeated
-        sends the same requests, and gets the same answers at no cost.
+        The number includes the releases that earlier answers under the agreement have used, because a repeated run
+        sends the same requests and receives the same answers at no cost.
         """
         return self.left + self._releases_of[agreement]
 
@@ -87,7 +89,10 @@ class Account:
         return self._answers.get(request)
 
     def clipped_fraction(self, agreement: str, first_step: int, rows: int) -> float:
-        """Return the fraction of clipped differences in all answers to `sums` from a step on; 0 without answers."""
+        """Return the fraction of clipped differences in all answers to `sums` since `first_step`; 0 if there are none.
+
+        `rows` is the number of the party's rows, and so of the differences of a chain in an answer.
+        """
         counts = [charged.clipped for charged in self._charged[agreement] if charged.step >= first_step]
         return float(np.mean(np.concatenate(counts))) / rows if counts else 0.0
 
@@ -119,8 +124,7 @@ def check_folder(folder: Path, *, is_private: bool) -> None:
     """Check that a folder can be used with or without differential privacy.
 
     Raises:
-        UsageError: if the folder's party is private and the options are not, or if the log of a private party is
-            missing.
+        UsageError: if the folder was used with differential privacy, and `is_private` is false or the log is missing.
     """
     if not (folder / _LIMITS).exists():
         return
@@ -136,7 +140,9 @@ def check_folder(folder: Path, *, is_private: bool) -> None:
 
 
 def spending(folder: str | Path) -> list[str]:
-    """Return lines of text on the spent privacy and the clipped differences of a party; none if it is not private.
+    """Return lines of text with the spent epsilon and the percentage of clipped differences of a party.
+
+    There are no lines if the party has no differential privacy.
 
     Raises:
         UsageError: if there is no log.

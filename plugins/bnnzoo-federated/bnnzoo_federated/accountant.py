@@ -2,10 +2,10 @@
 
 A release is a number with normal noise. Let s be the largest change of the number if a row is replaced, and sd the
 standard deviation of the noise. The release has mu-Gaussian differential privacy with mu = s / sd. Releases with
-mu_1, mu_2, ... together have mu = sqrt(mu_1^2 + mu_2^2 + ...), also if each question depends on the earlier answers
-(Dong, Roth and Su 2022, J. R. Statist. Soc. B 84, 3). A party may also stop when its budget for the sum of the squares
-is spent (Smith and Thakurta 2022, arXiv 2210.17520). The conversion to (epsilon, delta) is exact (Balle and Wang 2018,
-ICML):
+mu_1, mu_2, ... together have mu = sqrt(mu_1^2 + mu_2^2 + ...), even if each question depends on the earlier answers
+(Dong, Roth and Su 2022, J. R. Statist. Soc. B 84, 3). A party may also stop answering when a fixed budget for the
+sum of the squares is spent (Smith and Thakurta 2022, arXiv 2210.17520). The conversion from mu to (epsilon, delta) is
+exact (Balle and Wang 2018, ICML):
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
 """
@@ -18,11 +18,11 @@ from collections.abc import Callable
 from scipy.special import log_ndtr
 
 _SMALLEST, _LARGEST = 1e-12, 1e6
-"""Range of mu in which it is computed from (epsilon, delta)."""
+"""Range in which `mu_within` searches for mu."""
 
 
 def delta_at(epsilon: float, mu: float) -> float:
-    """Return the smallest delta with which releases are (epsilon, delta)-differentially private.
+    """Return the smallest delta with which all releases together are (epsilon, delta)-differentially private.
 
     Args:
         epsilon: at least 0.
@@ -37,7 +37,7 @@ def delta_at(epsilon: float, mu: float) -> float:
 
 
 def epsilon_at(mu: float, delta: float) -> float:
-    """Return the smallest epsilon with which releases are (epsilon, delta)-differentially private.
+    """Return the smallest epsilon with which all releases together are (epsilon, delta)-differentially private.
 
     Args:
         mu: parameter of Gaussian differential privacy of all releases together, at least 0.
@@ -52,7 +52,7 @@ def epsilon_at(mu: float, delta: float) -> float:
 
 
 def mu_within(epsilon: float, delta: float) -> float:
-    """Return the largest mu with which releases are (epsilon, delta)-differentially private.
+    """Return the largest mu with which all releases together are (epsilon, delta)-differentially private.
 
     Args:
         epsilon: above 0.
@@ -65,9 +65,9 @@ def mu_within(epsilon: float, delta: float) -> float:
 
 
 def _bracket(is_above: Callable[[float], bool], lower: float, upper: float) -> tuple[float, float]:
-    """Return two neighbouring numbers between which an increasing condition becomes true, by bisection.
+    """Return two nearly equal numbers between which `is_above` changes from false to true, by bisection.
 
-    If it is false everywhere, both are close to `upper`; if it is true everywhere, both are close to `lower`.
+    If `is_above` is false everywhere, both numbers are close to `upper`; if true everywhere, close to `lower`.
     """
     for _ in range(100):
         middle = (lower + upper) / 2

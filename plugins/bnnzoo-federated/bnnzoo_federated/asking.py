@@ -1,4 +1,4 @@
-"""Questions to all parties, repeated until answered. A restart or a late answer does not change the chains."""
+"""Questions to all parties, repeated until answered. A restarted party or a late answer does not change the chains."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 
 
 class PartyQuestions:
-    """The lines to all parties, by name.
+    """The connections (lines) to all parties, with the names of the parties as keys.
 
-    `again` contains the number of repeated questions to each party.
+    `again` is the number of times that a question to a party was repeated, for each party.
     """
 
     def __init__(self, lines: Mapping[str, Line], *, patience: float, limit: float):
         """Store the lines; no question is sent yet.
 
         Args:
-            lines: line to each party.
+            lines: connection to each party.
             patience: seconds after which an answer is late, and the question is repeated.
-            limit: seconds after which a party that has not answered ends the run.
+            limit: seconds after which the run ends with an error if a party has not answered.
         """
         self.lines, self.patience, self.limit = dict(lines), patience, limit
         self.again = dict.fromkeys(lines, 0)
@@ -38,10 +38,10 @@ class PartyQuestions:
         """Ask the parties in `messages` one question, and return their answers in the same order.
 
         Args:
-            question: the question.
+            question: the name of the question.
             messages: arguments of the question for each party.
-            read: function of a party's name and message that returns its answer. It raises a ValueError if the message
-                is invalid.
+            read: function that converts a party's name and reply to the answer. It raises a ValueError if the reply is
+                invalid.
 
         Raises:
             BnnzooError: if a party refuses, sends an invalid answer, or does not answer within the limit.

@@ -1,4 +1,4 @@
-"""Chains whose log-likelihood is computed by parties: their steps, and the warm-up of the proposal."""
+"""Chains whose log-likelihood is computed by parties: the steps of the chains, and the warm-up of the proposal."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from bnnzoo_federated.walk import decide, penalties, propose
 
 Positions = Float[np.ndarray, "chain dim"]
 Ask = Callable[[int, tuple[int, int], Positions, Positions], Float[np.ndarray, "party chain power"]]
-"""Function that returns the parties' sums for a step, its key and two positions of each chain."""
+"""Function that returns the parties' sums, given a step's number and random key and two positions of each chain."""
 Stats = dict[str, np.ndarray]
 
 
 class _Tuned(NamedTuple):
-    """The part of a state that the step-size adaptation needs."""
+    """The part of a sampler's state that the step-size adaptation needs."""
 
     step_size: Array
 
 
 class Chains:
-    """All chains of a run at one step."""
+    """The current positions of all chains of a run, and the current proposal."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class Chains:
         starts: Float[Array | np.ndarray, "chain dim"],
         keys: Keys,
     ):
-        """Set the initial positions.
+        """Set the initial positions and the initial proposal.
 
         Args:
             posterior: a posterior without rows, used for its prior.
-            sampler: the penalty; its step size, targets and number of terms are used.
-            strata: sampling and noise of each party.
-            ask: function that obtains the parties' sums.
+            sampler: the penalty sampler, with the step size, the targets of warm-up and the penalty's number of terms.
+            strata: number of rows, sampling and added noise of each party.
+            ask: function that obtains the parties' sums for a step.
             starts: initial positions.
             keys: random keys of the run.
         """
@@ -64,10 +64,10 @@ class Chains:
     def step(self, number: int, *, penalised: bool = True) -> Stats:
         """Make one step of all chains and return its statistics.
 
-        Let u_k be the penalty for party k's estimated variance and degrees of freedom, and t^2 the known variance of
-        the parties' own noise. A step is accepted with probability min(1, exp(-delta - sum_k u_k - t^2/2)). The
-        parties' estimates are independent, so the product of the parties' corrections is correct for all of them
-        together.
+        Let -delta be the estimated log acceptance ratio, u_k the penalty for the variance of party k's estimate, and
+        t^2 the known variance of the noise that the parties add. A proposal is accepted with probability
+        min(1, exp(-delta - sum_k u_k - t^2/2)). The parties' estimates are independent, so the product of the
+        corrections exp(-u_k) is correct for the sum of the estimates. Without `penalised`, u_k and t^2 are 0.
         """
         count = jnp.asarray(number, jnp.uint32)
         proposals = propose(self.positions, self.step_size, self.factor, self._keys, count)
@@ -102,11 +102,11 @@ class Chains:
         return {name: value.astype(np.float32) if value.dtype.kind == "f" else value for name, value in stats.items()}
 
     def warm_up(self, num_steps: int, tell: Callable[[int, float], None]) -> None:
-        """Adapt the size and the shape of the proposal.
+        """Adapt the size and the shape of the proposal in several windows of steps.
 
-        In all windows except the last, the acceptance probability has no penalty. Far from the posterior the noise is
-        so large that the penalty would reject every proposal. The covariance of the positions becomes the shape of the
-        next window's proposals. In the last window only the step size is adapted, with the penalty.
+        In all windows except the last, the acceptance probability has no penalty: far from the posterior, the noise is
+        so large that the penalty would reject every proposal. The covariance of the positions in a window becomes
+        the shape of the next window's proposals. In the last window only the step size is adapted, with the penalty.
         """
         first, window_ends = 0, windows(num_steps)
         for end in window_ends:
@@ -125,9 +125,10 @@ class Chains:
             first = end
 
     def _headroom(self, stats: Stats, final: bool) -> Float[np.ndarray, " constraint"]:
-        """Return the relative margin of the acceptance above its target, and of the batches' sigma2 below its target.
+        """Return the relative margins of the acceptance above its target and of the variance below its target.
 
-        The target of the acceptance is lower if the parties add noise. Before the last window, only the first margin is
+        The variance is that of the log acceptance ratio due to the batches (sigma2 without the added noise). The target
+        of the acceptance is lower if the parties add noise. Before the last window (`final`), only the first margin is
         returned.
         """
         added_noise = self.added_noise_variance if final else 0.0
@@ -140,14 +141,14 @@ class Chains:
 
     @property
     def added_noise_variance(self) -> float:
-        """Variance of the noise that the parties add."""
+        """Variance of the log acceptance ratio due to the noise that the parties add."""
         zero_sums = np.zeros((len(self.strata), 1, POWERS))
         return combine_strata(zero_sums, self.strata, float(self.posterior.likelihood_power)).known
 
     def _set_proposal_shape(self, visited: Float[np.ndarray, "step chain dim"]) -> None:
         """Set the proposal's shape to the covariance of the positions, and its step size to 2.38 / sqrt(dim).
 
-        With few positions, the covariance is shrunk towards its diagonal.
+        The fewer the positions, the more the covariance is shrunk towards its diagonal.
         """
         dim = visited.shape[2]
         covariance = np.atleast_2d(np.cov(visited.reshape(-1, dim).astype(np.float64), rowvar=False))

@@ -1,4 +1,4 @@
-"""Checks of the parties' answers. No answer is used in a computation before it is checked."""
+"""Checks of the parties' answers. The coordinator uses no answer in a computation before it has checked the answer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bnnzoo_federated.scaling import moment_shapes
 
 
 def check_offer(answer: Words) -> Words:
-    """Return a valid offer.
+    """Return the answer to the question `offer` if it is valid.
 
     Raises:
-        ValueError: if it is invalid; the message says why.
+        ValueError: if the answer is invalid; the message says why.
     """
     text = answer.get("signature")
     try:
@@ -44,7 +44,7 @@ def check_offer(answer: Words) -> Words:
 
 
 def _are_limits(terms: Terms) -> bool:
-    """Whether the terms promise no differential privacy, or a possible one."""
+    """Whether the terms promise no differential privacy, or promise it with possible values of all terms."""
     limits = (terms.epsilon, terms.delta, terms.clip)
     if limits == (None, None, None):
         return True
@@ -69,9 +69,10 @@ def check_agreement(answer: Words, agreement: Agreement) -> int | None:
 
 
 def check_sums(answer: Words, agreement: Agreement, chains: int) -> Float[np.ndarray, "chain power"] | None:
-    """Return the sums; None if the party does not know the agreement. Sums that a private party does not send are 0.
+    """Return the sums in an answer to `sums`; None if the party does not know the agreement.
 
-    The sums need not be finite. If a position has no likelihood, they are not finite, and the step is rejected.
+    A private party sends only one sum for each chain; the other sums are then 0. Sums need not be finite: if the
+    log-likelihood at a position is not finite, the sums are not, and the proposal is rejected.
 
     Raises:
         ValueError: if the answer is invalid; the message says why.
@@ -86,9 +87,9 @@ def check_sums(answer: Words, agreement: Agreement, chains: int) -> Float[np.nda
 
 
 def check_clipped(answer: Words, agreement: Agreement) -> float | None:
-    """Return the fraction of clipped differences; None if the party does not know the agreement.
+    """Return the fraction of clipped differences in an answer; None if the party does not know the agreement.
 
-    The fraction is NaN if the party's limits do not allow to send it.
+    The fraction is NaN if the limits of the party's differential privacy do not allow the party to send it.
 
     Raises:
         ValueError: if the answer is invalid; the message says why.

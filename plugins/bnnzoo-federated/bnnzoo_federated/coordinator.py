@@ -1,4 +1,4 @@
-"""The coordinator: a run of the noise penalty over the rows of parties, without access to the rows."""
+"""The coordinator: a run of the penalty sampler over the rows of parties, without access to the rows."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ Answer = TypeVar("Answer")
 
 
 class Coordinator:
-    """A client of the parties. It asks them for sums over batches of their rows, and runs chains with these sums."""
+    """A client that asks parties for sums over batches of their rows, and runs chains with these sums."""
 
     def __init__(self, parties: Mapping[str, Party | Line | str], *, patience: float = 30.0, limit: float = 600.0):
         """Store the parties; no party is asked yet.
 
         Args:
-            parties: a name for each party, with the party in this process, a line to it, or its address.
+            parties: for each name, a party in this process, a connection (line) to a party, or the address of a party.
             patience: seconds after which an answer is late, and the question is repeated.
-            limit: seconds after which a party that has not answered ends the run.
+            limit: seconds after which the run ends with an error if a party has not answered.
         """
         self._asking = PartyQuestions(
             {name: _line(party) for name, party in parties.items()}, patience=patience, limit=limit
@@ -64,14 +64,15 @@ class Coordinator:
         observer: Observer | None = None,
         **options: Any,
     ) -> Run:
-        """Run chains and return the run, whose file lacks only the training rows.
+        """Run chains and return the run. The run's file differs from others in that it has no training rows.
 
         Args:
-            model: a name, or a mapping with the name and fields.
+            model: the name of a model, or a mapping with the name and the fields of the model.
             sampler: `penalty`, with `step_size`, `correction`, `target_acceptance` and `target_sigma2`. Each party sets
                 its own batch size, and the proposal is a random walk.
-            out: the NetCDF file.
-            test: test rows, which no party holds, for evaluation and convergence diagnostics: a value of `--data`.
+            out: the NetCDF file of the run.
+            test: test rows, which no party holds, for evaluation and convergence diagnostics, in any form of `--data`
+                of `bnnzoo sample`.
             starts: initial positions [chain, dim]; draws from the prior by default.
             force: whether to overwrite `out`.
             observer: function that receives the progress.
@@ -79,8 +80,8 @@ class Coordinator:
                 `likelihood_power`, as in `bnnzoo.sample`.
 
         Raises:
-            UsageError: if an argument is invalid, or the rows of parties differ in their columns.
-            BnnzooError: if a party refuses or does not answer in time; the draws so far are kept.
+            UsageError: if an argument is invalid, or the rows of two parties have different columns.
+            BnnzooError: if a party refuses to answer or does not answer in time; the draws so far are then in `out`.
         """
         keep_programs()
         words = {"init": "prior", **options}
@@ -97,7 +98,7 @@ class Coordinator:
         """Agree with all parties on the model, the scaling and each party's terms.
 
         Raises:
-            UsageError: if the parties differ in their columns, or a private party does not allow so many steps.
+            UsageError: if two parties have different columns, or a private party does not allow the steps of the run.
         """
         offers = self._asking.all(
             "offer", {name: {} for name in self._asking.lines}, lambda _, answer: checks.check_offer(answer)
@@ -132,7 +133,7 @@ class Coordinator:
         return problem, agreements
 
     def _send_agreements(self, agreements: Mapping[str, Agreement]) -> dict[str, int]:
-        """Send the agreements, and return the number of releases that each private party allows."""
+        """Send each party its agreement, and return the number of releases that each private party allows."""
         messages = {name: agreement._asdict() for name, agreement in agreements.items()}
         releases = self._asking.all(
             "agree", messages, lambda name, answer: checks.check_agreement(answer, agreements[name])
@@ -181,7 +182,7 @@ class Coordinator:
         here: Positions,
         there: Positions,
     ) -> Float[np.ndarray, "party chain power"]:
-        """Return the parties' sums."""
+        """Return the parties' sums for a step, of the changes of the log-likelihood from `here` to `there`."""
 
         def read(name: str, answer: Words) -> Float[np.ndarray, "chain power"] | None:
             return checks.check_sums(answer, agreements[name], len(here))
@@ -192,7 +193,7 @@ class Coordinator:
         return np.array(list(self._ask_agreed("sums", requests, agreements, read).values()))
 
     def _clipped(self, agreements: Mapping[str, Agreement], first_step: int) -> dict[str, float]:
-        """Return each private party's fraction of clipped differences from a step on, with its noise."""
+        """Return each private party's fraction of clipped differences since `first_step`, as sent: with noise."""
 
         def read(name: str, answer: Words) -> float | None:
             return checks.check_clipped(answer, agreements[name])
@@ -214,14 +215,14 @@ class Coordinator:
         """Ask a question about an agreement. A restarted party receives the agreement again, up to `_RESTARTS` times.
 
         Args:
-            question: the question.
+            question: the name of the question.
             messages: arguments of the question for each party.
             agreements: the agreements of all parties.
-            read: function of a party's name and message that returns its answer, or None if the party does not know
+            read: function that converts a party's name and reply to the answer, or to None if the party does not know
                 the agreement.
 
         Raises:
-            BnnzooError: if a party was restarted too often, and for the reasons of `PartyQuestions.all`.
+            BnnzooError: if a party restarts more often, refuses, sends an invalid answer, or does not answer in time.
         """
         answers: dict[str, Answer] = {}
         for _ in range(_RESTARTS):
@@ -261,10 +262,12 @@ def _check(recipe: Recipe, options: Mapping[str, Any]) -> None:
 
 
 def _check_releases(recipe: Recipe, releases: Mapping[str, int]) -> None:
-    """Check that the private parties allow a run. A step needs one release for each chain, and the end needs one.
+    """Check that every private party allows the number of releases that a run needs.
+
+    Each step needs one release for each chain. The fraction of clipped differences at the end needs one more.
 
     Raises:
-        UsageError: if a party does not allow it.
+        UsageError: if a party allows fewer releases.
     """
     needed = recipe.chains * (recipe.warmup + recipe.draws * recipe.thin) + 1
     for name, allowed in releases.items():
@@ -277,7 +280,7 @@ def _check_releases(recipe: Recipe, releases: Mapping[str, int]) -> None:
 
 
 def _random_walk(sampler: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the penalty's fields, with `auto` for fields that the parties determine."""
+    """Return the fields of the penalty sampler for a random walk, with `auto` for fields that the parties determine."""
     fields = {"name": sampler} if isinstance(sampler, str) else dict(sampler)
     if fields["name"] != "penalty":
         raise UsageError(f"sampler {fields['name']}: requires more than sums over rows; use penalty")

@@ -1,4 +1,4 @@
-"""Checks whether a federated run is valid. They use the means of the sampler's statistics over all steps."""
+"""Validity checks of a federated run: limits for the means of the sampler's statistics over all steps."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from bnnzoo.finding import Finding, setting
 from bnnzoo.samplers.minibatch import MAX_SIGMA2, MAX_SKEW_BIAS, MIN_ACCEPTANCE
 
 MAX_CLIPPED = 0.005
-"""Largest fraction of clipped differences of a party. It makes the variance about 3 % too large (docs/federated.md)."""
+"""Largest valid fraction of clipped differences of a party.
+
+This fraction makes the posterior variance about 3 % too large (docs/federated.md).
+"""
 
 
 class Clipped(NamedTuple):
-    """The fraction of a private party's differences that were clipped, with the noise of differential privacy."""
+    """The fraction of clipped differences that a private party sent, with the noise of differential privacy."""
 
     fraction: float
-    """NaN if the party could not send it."""
+    """The fraction, noise included; NaN if the party's limits did not allow the party to send it."""
     sd: float
-    """Standard deviation of its noise."""
+    """Standard deviation of the noise in `fraction`."""
 
 
 def findings(
@@ -30,14 +33,14 @@ def findings(
     added_noise: float,
     clipped: Mapping[str, Clipped] = MappingProxyType({}),
 ) -> tuple[Finding, ...]:
-    """Return the penalty's validity findings, with advice that a coordinator can follow.
+    """Return the problems with the validity of a run, with advice that a coordinator can follow.
 
     Args:
         means: for each statistic, its mean over the steps of each chain after warm-up.
-        added_noise: part of sigma2 that the parties added. This noise is normal with known variance, so it lowers the
-            acceptance but causes no bias.
-        clipped: clipped differences of each private party. A fraction is reported if it is NaN, or if it exceeds its
-            limit by more than two standard deviations of its noise.
+        added_noise: the variance in `sigma2` due to the noise that the parties add. This noise is normal with known
+            variance, so it lowers the acceptance but causes no bias.
+        clipped: fraction of clipped differences of each private party. A fraction is reported if it is NaN, or exceeds
+            `MAX_CLIPPED` by more than two standard deviations of its noise.
     """
     larger_batch = f"use a larger batch_size of the parties, or a smaller {setting('sampler.target_sigma2')}"
     limits = (

@@ -1,4 +1,4 @@
-"""Lines (connections) from a coordinator to its parties, in this process, or in other processes through Dask."""
+"""Connections (lines) from a coordinator to parties in the same process, or in other processes through Dask."""
 
 from __future__ import annotations
 
@@ -13,21 +13,27 @@ from bnnzoo_federated.messages import Words, printable
 from bnnzoo_federated.plain import communications, read_plain_values_only
 
 Wait = Callable[[float], Words]
-"""Function that waits at most the given number of seconds for an answer. It raises an OSError, such as TimeoutError, if
-no answer arrived, and a BnnzooError if no answer can arrive."""
+"""Function that waits at most the given number of seconds for the answer to a question.
+
+The function raises an OSError, such as TimeoutError, if no answer arrived in this time, and a BnnzooError if no answer
+can arrive.
+"""
 
 
 @runtime_checkable
 class Line(Protocol):
-    """A connection to a party."""
+    """A connection from a coordinator to a party."""
 
     def begin(self, question: str, words: Words) -> Wait:
-        """Send a question, and return the function that waits for its answer."""
+        """Send a question with its arguments, and return the function that waits for the answer."""
         ...
 
 
 class LocalLine:
-    """A line to a party in this process, for simulation. Questions and answers are the same as between processes."""
+    """A connection to a party in the same process, for simulation.
+
+    Questions and answers are the same as between processes.
+    """
 
     def __init__(self, party: Any):
         self._party = party
@@ -38,21 +44,21 @@ class LocalLine:
 
 
 class DaskLine:
-    """A line to a party in another process (`bnnzoo_federated.serve`), through `dask.distributed`'s communications.
+    """A connection to a party in another process (`bnnzoo_federated.serve`), through `dask.distributed`.
 
-    One thread runs the event loop of all lines. A broken or late connection is closed, and the next question opens a
-    new one.
+    One thread runs the event loop of all connections. If a Dask connection is broken or late, it is closed, and the
+    next question opens a new one.
     """
 
     _loop: asyncio.AbstractEventLoop | None = None
     _starting = threading.Lock()
 
     def __init__(self, address: str, *, connection: dict[str, Any] | None = None):
-        """Store an address such as tcp://host:8801; the first question connects.
+        """Store the address. The first question opens the connection.
 
         Args:
-            address: address of the party.
-            connection: Dask's connection arguments, `Security(...).get_connection_args("client")` for tls://.
+            address: address of the party, such as tcp://host:8801.
+            connection: Dask's connection arguments for tls://, the result of `security`.
         """
         self.address = address
         self._dask = communications()
@@ -60,7 +66,7 @@ class DaskLine:
         self._comm: Any = None
 
     def begin(self, question: str, words: Words) -> Wait:
-        """Send a question by the thread of the event loop, and return the function that waits for its answer."""
+        """Send a question by the thread of the event loop, and return the function that waits for the answer."""
         future = asyncio.run_coroutine_threadsafe(self._ask(question, words), self._running())
 
         def wait(seconds: float) -> Words:
@@ -106,10 +112,19 @@ class DaskLine:
 
 
 def security(ca: Path | None, cert: Path | None, key: Path | None, *, listening: bool = False) -> dict[str, Any]:
-    """Return Dask's arguments of a connection or a listener for tls:// addresses; empty without certificates.
+    """Return Dask's arguments for tls:// addresses, for a listener if `listening`, otherwise for a connection.
+
+    Args:
+        ca: file with the certificate of the authority that both sides trust.
+        cert: file with the certificate of this side.
+        key: file with the private key of this side.
+        listening: whether the arguments are for a listener.
+
+    Returns:
+        the arguments; empty if all three files are None.
 
     Raises:
-        UsageError: if some of the three files are missing.
+        UsageError: if only one or two of the three files are given.
     """
     paths_given = [path for path in (ca, cert, key) if path is not None]
     if not paths_given:

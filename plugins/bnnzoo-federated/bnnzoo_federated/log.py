@@ -1,4 +1,4 @@
-"""The record of all answers of a party.
+"""The log of all answers of a party.
 
 Each answer is one line of JSON. The line is written to disk before the answer is sent, and is never changed.
 """
@@ -27,23 +27,23 @@ _BLOCK = 4096
 
 
 class _Sent(BaseModel):
-    """An array in an answer."""
+    """A value in an answer, with its shape."""
 
     shape: list[NonNegativeInt]
     values: Any
 
 
 class Charge(BaseModel):
-    """The cost of an answer under differential privacy. It is logged with the answer and not sent."""
+    """The cost of an answer under differential privacy. The cost is logged with the answer, but not sent."""
 
     request: str
-    """Digest of the request. The same request gets the logged answer again, at no cost."""
+    """Digest of the request. A repeated request gets the logged answer again, at no cost."""
     agreement: str
     step: int
-    """Step of an answer to `sums`; first step of an answer to `clipped`."""
+    """The step of the chains for an answer to `sums`; the first counted step for an answer to `clipped`."""
     releases: PositiveInt
     mu: PositiveFloat
-    """Gaussian differential privacy of one release."""
+    """Parameter mu of Gaussian differential privacy of one release."""
     clipped: list[NonNegativeInt] = []
     """Number of clipped differences of each chain, for an answer to `sums`."""
 
@@ -70,10 +70,10 @@ class Log:
     def add(
         self, question: str, answer: Words, *, step: Any, private_error: str = "", charge: Charge | None = None
     ) -> None:
-        """Append an answer. Nothing is sent before it is in the file.
+        """Append an answer. The party sends no answer before this function has returned.
 
         Args:
-            question: the question.
+            question: the name of the question.
             answer: the answer.
             step: the step of the chains, if the question has one.
             private_error: text of an error, which is logged and not sent.
@@ -120,7 +120,7 @@ class Log:
 
 
 def _end(file: FileIO) -> int:
-    """Return the end of the last complete line. An incomplete line, which a killed process wrote, was not sent."""
+    """Return the position after the last complete line. An incomplete line, from a killed process, was not sent."""
     position = file.seek(0, os.SEEK_END)
     while position:
         start = max(0, position - _BLOCK)
@@ -136,7 +136,7 @@ def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
 
     `sent` maps names to shapes and values. Some lines have more keys. `step` is the step of the chains, if the question
     has one. `kept` is the text of an error, which was not sent. `charge` is the cost of an answer under differential
-    privacy, with the number of clipped differences of each chain. It was not sent, and it is confidential. The last
+    privacy, with the number of clipped differences of each chain. The cost was not sent, and is confidential. The last
     line is omitted if it is incomplete, because its answer was not sent.
 
     Raises:

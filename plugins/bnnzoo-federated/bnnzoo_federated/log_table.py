@@ -1,4 +1,4 @@
-"""A table of what a party has sent, from its log."""
+"""A table of the answers that a party has sent, from the party's log."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bnnzoo_federated.messages import printable
 
 
 def show_log(folder: str | Path) -> str:
-    """Return a table of what a party has sent: for each question the number of answers and their contents.
+    """Return a table of the answers that a party has sent: for each question, the numbers and shapes of the values.
 
-    The table ends with the number of answers, the spent privacy of a private party, and the last error that was not
-    sent.
+    Lines below the table show the number of answers, the spent epsilon of a private party, and the last error text,
+    which was logged but not sent.
 
     Raises:
         UsageError: if there is no log.

@@ -16,28 +16,34 @@ Words = dict[str, Any]
 REFUSED, UNKNOWN = "refused", "unknown"
 """Keys of answers without a result.
 
-The value of `REFUSED` is the reason of a refusal. The value of `UNKNOWN` is an agreement that the party does not know.
+The value for `REFUSED` is the reason of a refusal. The value for `UNKNOWN` is the name of an agreement that the party
+does not know, for example after a restart.
 """
 
 POWERS = 3
-"""Number of sums that a party sends: of d, d^2 and d^3, where d is the change of a row's log-likelihood.
+"""Number of sums that a party sends for each chain: of d, d^2 and d^3.
+
+d is the difference of a row's log-likelihood between two positions, and the sums are over the rows.
 
 Under differential privacy a party sends only the first sum.
 """
 
 FINGERPRINT_LENGTH = 64
-"""Hexadecimal digits of a SHA-256 digest."""
+"""Number of hexadecimal digits of a fingerprint, which is a SHA-256 digest."""
 
 
 class Terms(NamedTuple):
-    """The terms of a party's answers. The sums depend on the terms, so a run agrees on them with the party."""
+    """The terms under which a party answers: its numbers of rows, added noise and differential privacy.
+
+    The sums depend on the terms, so the terms are part of the agreement between coordinator and party.
+    """
 
     rows: int
     batch_size: int
     sampling: str
     noise_sd: float
     epsilon: float | None
-    """Limit of the party's differential privacy; None, like `delta` and `clip`, if it promises none."""
+    """Epsilon of the party's differential privacy; None, like `delta` and `clip`, if the party promises none."""
     delta: float | None
     clip: float | None
     fingerprint: str
@@ -60,31 +66,31 @@ class Terms(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """The basis of a party's computations: the model by name, the common scaling, and the party's terms."""
+    """The basis of a party's computations: the recipe of the model, the common scaling, and the party's terms."""
 
     recipe: str
     signature: str
     scaling: Mapping[str, list[Any]]
-    """Values of x_mean, x_sd, y_mean and y_sd."""
+    """Means and standard deviations by which all parties scale inputs and targets: x_mean, x_sd, y_mean and y_sd."""
     terms: Terms
 
     @property
     def name(self) -> str:
         """Digest that identifies the agreement in requests.
 
-        The digest has full length, because the noise of an answer depends on the agreement only through it. An attacker
-        who could make two agreements with the same digest could get two sums with the same noise.
+        The digest is not shortened, because the noise of an answer depends on the agreement only through the digest. An
+        attacker who could make two agreements with the same digest could get two sums with the same noise.
         """
         return hashlib.sha256(json.dumps(self._asdict(), sort_keys=True).encode()).hexdigest()
 
 
 def printable(text: object) -> str:
-    """Return at most 500 characters of another process's text, without characters that could control a terminal."""
+    """Return the first 500 characters of a received text, without characters that could control a terminal."""
     return "".join(c if c.isprintable() else " " for c in str(text)[:500])
 
 
 class Request(NamedTuple):
-    """Two positions of each chain. The same request always gets the same answer, bit by bit."""
+    """A request for `sums`: two positions of each chain. The same request always gets the same answer, bit by bit."""
 
     agreement: str
     step: int

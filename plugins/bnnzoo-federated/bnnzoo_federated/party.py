@@ -1,4 +1,4 @@
-"""A party. Its rows never leave it; it sends only sums over them."""
+"""A party. Rows never leave the party; only sums over rows are sent."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ _SECRET, _SECRET_BYTES = "secret", 32
 
 
 class _Refusal(UsageError):
-    """Error whose text a party sends to its coordinator. The text has only names and sizes, never values of rows."""
+    """Error whose text a party sends to the coordinator. The text has only names and sizes, never values of rows."""
 
 
 class Party:
-    """A holder of rows. It answers four questions, each with a fixed set of numbers, and logs every answer.
+    """A holder of rows that answers four questions, each with a fixed set of numbers, and logs every answer.
 
     The question `offer` returns the number of rows, their columns, sums and sums of squares of the columns, and the
     party's terms. `agree` receives the model and the scaling. `sums` draws a new batch and returns, for two positions
     of each chain, the sums of d, d^2 and d^3, where d_i is the difference of row i's log-likelihood between the two
     positions. The party, not the request, chooses the batch size and the added noise.
 
-    With `privacy`, the answers are differentially private. The sums and the columns of an offer are those of public
+    With `privacy`, the answers are differentially private. The sums and the columns in an offer are those of public
     rows. `sums` then uses all rows and returns the sum of the clipped d with noise, and `clipped` returns the fraction
-    of clipped d with noise. The party answers only as often as its limits allow.
+    of clipped d with noise. The party answers only as often as `privacy` allows.
     """
 
     def __init__(
@@ -64,20 +64,20 @@ class Party:
         task: str | None = None,
         secret: bytes | None = None,
     ):
-        """Open the folder and read the rows.
+        """Open the folder of a party and read the rows.
 
         Args:
             data: arrays `(x, y)`, a data frame, or a value of `--data`; all rows are training rows.
             folder: folder of the log and of the secret that determines batches and noise, kept for restarts.
-            batch_size: rows per step, K. It is required without `privacy`. With `privacy` all rows are used, and it
-                must be None.
+            batch_size: rows per step, K. Without `privacy` a number is required. With `privacy` all rows are used, and
+                the value must be None.
             sampling: `replacement`, or `disjoint` to use no row twice in a step. It has no effect with `privacy`.
             noise_sd: standard deviation of normal noise added to the sum of d, in units of the log-likelihood. With
-                `privacy` it must be above 0.
+                `privacy` the value must be above 0.
             privacy: the limits of differential privacy; None for none.
             public: rows with the same columns that are not confidential, in any of the forms of `data`. With `privacy`
-                they are required, and determine the columns, the classes and the scaling. Two rows with the limits of
-                each column are enough.
+                these rows are required, and determine the columns, the classes and the scaling. Two rows with the
+                limits of each column are enough.
             target: as in `bnnzoo sample`.
             task: as in `bnnzoo sample`.
             secret: 32 bytes that replace the folder's secret.
@@ -119,7 +119,7 @@ class Party:
 
     @property
     def releases_left(self) -> int | None:
-        """Number of answers, one per chain and step, that the limits still allow; None without differential privacy."""
+        """Number of releases that the limits still allow, one per chain and step; None without differential privacy."""
         if self._private is None:
             return None
         with self._private.account.exclusive():  # also reads answers that other processes have logged
@@ -221,7 +221,7 @@ def _differences(
     size: int,
     disjoint: bool,
 ) -> tuple[Float[Array, "chain used"], Float[Array, " chain"]]:
-    """Return d of every row of each chain's batch, and a standard normal number for each chain."""
+    """Return d (see `Party`) of every row of each chain's batch, and a standard normal number for each chain."""
     root = jax.random.wrap_key_data(words, impl="threefry2x32")
 
     def chain_differences(chain: Array, here: Array, there: Array) -> tuple[Array, Array]:
@@ -237,7 +237,7 @@ def _checked_size(folder: Path, batch_size: int | None, sampling: str, num_rows:
     """Return the batch size of a party without differential privacy.
 
     Raises:
-        UsageError: if it is missing or not possible.
+        UsageError: if the batch size is missing or not possible.
     """
     if batch_size is None:
         raise UsageError(f"{folder}: [[batch_size]]: missing; add it, or use differential privacy ([[epsilon]])")
@@ -272,7 +272,7 @@ def _private_rows(
 
 
 def _fingerprint(rows: Dataset, secret: bytes) -> str:
-    """Return a digest of the rows, keyed by the secret, so that guesses of the rows cannot be tested without it."""
+    """Return a digest of the rows, keyed by the secret. Without the secret, nobody can test guesses of the rows."""
     digest = hmac.new(secret, rows.signature.to_json().encode(), "sha256")
     for values in (rows.x, rows.y):
         digest.update(np.ascontiguousarray(values).reshape(-1).data)
@@ -280,7 +280,7 @@ def _fingerprint(rows: Dataset, secret: bytes) -> str:
 
 
 def _load_secret(path: Path) -> bytes:
-    """Return the secret of a folder. It is created at first use, and only the party's user can read the file."""
+    """Return the secret in a file. The file is created at first use, and only the user of the party can read it."""
     if not path.exists():
         with replacing(path) as file:
             os.fchmod(file.fileno(), 0o600)

@@ -14,8 +14,8 @@ _IS_PLAIN: ContextVar[bool] = ContextVar("_IS_PLAIN", default=False)
 def communications() -> Any:
     """Return Dask's communications, patched to read only plain values in tasks that called `read_plain_values_only`.
 
-    Dask unpickles objects in any message, even if it is told not to deserialise. Dask's clients and
-    schedulers in the same process need this, so the restriction applies to single tasks.
+    Dask unpickles objects in any message, even with `deserialize=False`. Dask's clients and schedulers in the same
+    process need the unpickling, so the restriction applies to single tasks.
     """
     from distributed import comm, protocol
 
@@ -30,12 +30,12 @@ def communications() -> Any:
 
 
 def read_plain_values_only() -> None:
-    """Make this task, and the tasks that it starts, read plain values only."""
+    """Make the current asyncio task, and the tasks that this task starts, read plain values only."""
     _IS_PLAIN.set(True)
 
 
 def _words(frames: Sequence[Any]) -> Any:
-    """Decode a message of numbers, texts, bytes, and tuples and mappings of them.
+    """Decode a message of numbers, texts and bytes, and of tuples and mappings of these.
 
     Raises:
         ValueError: if the message has several frames (Dask packs other objects in separate frames) or is invalid.

@@ -10,15 +10,17 @@ from bnnzoo_federated.accountant import mu_within
 from bnnzoo_federated.messages import Terms
 
 NEIGHBOURS = "one row replaced"
-"""The neighbouring relation: two tables with the same number of rows that differ in a single row."""
+"""Neighbouring relation of the differential privacy: tables with equal numbers of rows that differ in one row."""
 
 
 class Privacy(NamedTuple):
-    """The limits of a party's answers in total, for tables that differ in the replacement of a single row.
+    """The (epsilon, delta)-differential privacy of all answers of a party together, and the clip.
+
+    Neighbouring tables differ in the replacement of one row.
 
     Each difference d_i of a row's log-likelihood is clipped to [-clip, clip]. Replacing a row then changes the sum of
     the differences by at most 2 clip. Each sum that a party sends is one *release*, with noise of standard deviation
-    noise_sd, so it has mu = 2 clip / noise_sd (see `accountant`).
+    noise_sd, so a release has mu = 2 clip / noise_sd (see `accountant`).
     """
 
     epsilon: float
@@ -29,7 +31,7 @@ class Privacy(NamedTuple):
         """Check the limits and the noise.
 
         Args:
-            place: start of the message.
+            place: start of the error message.
             noise_sd: standard deviation of the noise of a release.
 
         Raises:
@@ -53,7 +55,7 @@ class Privacy(NamedTuple):
             )
 
     def mu(self, noise_sd: float) -> float:
-        """Return the Gaussian differential privacy of one release."""
+        """Return the parameter mu of Gaussian differential privacy of one release."""
         return 2 * self.clip / noise_sd
 
     def releases(self, noise_sd: float) -> int:
@@ -68,7 +70,8 @@ class Privacy(NamedTuple):
 def clipped_sd(terms: Terms) -> float:
     """Return the standard deviation of the noise of a private party's fraction of clipped differences.
 
-    Replacing a row changes the fraction by at most 1/N. With this noise it costs as much as one sum.
+    Replacing a row changes the fraction by at most 1 / (number of rows). With this noise, sending the fraction costs as
+    much as sending one sum.
     """
     assert terms.clip is not None
     return terms.noise_sd / (2 * terms.clip * terms.rows)

@@ -32,7 +32,10 @@ from bnnzoo_federated.privacy import Privacy, clipped_sd
 
 
 class Reply(NamedTuple):
-    """An answer, with its cost (if it is a new private answer) and an error text, which are logged but not sent."""
+    """An answer, with a cost and an error text that are logged but not sent.
+
+    Only a new answer under differential privacy has a cost.
+    """
 
     answer: Words
     charge: Charge | None = None
@@ -44,11 +47,11 @@ _Release = Callable[[], tuple[Words, list[int]]]
 
 
 class SpentError(Exception):
-    """An answer was refused, because it would exceed the limits of the party's differential privacy."""
+    """Refusal of an answer that would exceed the limits of the party's differential privacy."""
 
 
 class PrivateAnswers:
-    """Answers with noise to `sums` and `clipped`, within the limits of the account."""
+    """Answers with noise to the questions `sums` and `clipped`, within the limits of the party's account."""
 
     def __init__(self, folder: Path, terms: Terms, privacy: Privacy, secret: bytes):
         """Open the account of the folder.
@@ -63,7 +66,7 @@ class PrivateAnswers:
         self._terms, self._clip, self._secret = terms, privacy.clip, secret
 
     def sums(self, posterior: AbstractPosterior, request: Request) -> Reply:
-        """Return the sum of the clipped differences of all rows, plus noise, for each chain.
+        """Return the answer to `sums`: the sum of the clipped differences of all rows plus noise, for each chain.
 
         Raises:
             SpentError: if the limits do not allow as many releases as there are chains.
@@ -81,11 +84,12 @@ class PrivateAnswers:
         return self._charged(digest, request.agreement, request.step, chains, release)
 
     def clipped(self, agreement: str, first_step: int) -> Reply:
-        """Return the fraction of differences that were clipped from a step on, plus noise.
+        """Return the answer to `clipped`: the fraction of clipped differences since `first_step`, plus noise.
 
         The fraction is the mean number of clipped differences over all answers and chains, divided by the number of
-        rows N. Replacing a row changes the fraction by at most 1/N. Its noise has the standard deviation
-        noise_sd / (2 clip N), so it costs as much as one sum. If the limits do not allow it, the fraction is None.
+        rows N. Replacing a row changes the fraction by at most 1/N. The noise has the standard deviation
+        noise_sd / (2 clip N), so the fraction costs as much as one sum. If the limits do not allow this cost, the
+        fraction is None.
         """
         text = json.dumps([agreement, first_step]).encode()
         digest = hashlib.sha256(b"clipped" + text).digest()
@@ -101,7 +105,11 @@ class PrivateAnswers:
             return Reply({"fraction": None})
 
     def _charged(self, digest: bytes, agreement: str, step: int, releases: int, release: _Release) -> Reply:
-        """Return the earlier answer to the request, or else a new one with its cost."""
+        """Return the logged answer to the request with this digest, or a new answer with its cost if there is none.
+
+        Raises:
+            SpentError: if a new answer would need more releases than the limits allow.
+        """
         earlier = self.account.earlier_answer(digest.hex())
         if earlier is not None:
             return Reply(earlier)
@@ -122,9 +130,10 @@ class PrivateAnswers:
 def restore_posterior(
     attributes: Mapping[str, Any], scaling: Mapping[str, np.ndarray], rows: Dataset
 ) -> tuple[AbstractPosterior, str]:
-    """Return the posterior of an agreement given the rows, and the reason why it does not suit the rows, if any.
+    """Return the posterior of an agreement for the rows, and the error text of a check of the rows.
 
-    Whether this function raises an error does not depend on the values of the rows. The reason is for the party only.
+    The text is "" if the model and the rows match. The text is for the party only, because it can depend on values of
+    the rows. Whether this function raises an error does not depend on them.
 
     Args:
         attributes: the recipe and the signature of the agreement.
@@ -146,7 +155,7 @@ def restore_posterior(
 
 
 def _scale(values: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
-    """Return scaled values as float32. They may be infinite, unlike in `Scaler`, which would raise an error."""
+    """Return scaled values as float32. The values may be infinite, for which `Scaler` would raise an error."""
     with np.errstate(all="ignore"):
         return ((values.astype(np.float64) - mean) / sd).astype(np.float32)
 
@@ -157,10 +166,9 @@ def _all_differences(
     here: Float[Array | np.ndarray, "chain dim"],
     there: Float[Array | np.ndarray, "chain dim"],
 ) -> Float[Array, "chain row"]:
-    """Return d of every row for each chain, never NaN.
+    """Return d, the log-likelihood at `there` minus that at `here`, of every row for each chain; d is never NaN.
 
-    A position at which the log-likelihood of a row is NaN has no likelihood there. The difference of two such positions
-    is 0.
+    A log-likelihood of NaN counts as minus infinity. If it is minus infinity at both positions, d is 0.
     """
 
     def chain_differences(here: Array, there: Array) -> Array:
@@ -179,7 +187,7 @@ def _all_differences(
 def clipped_sums(
     d: Float[np.ndarray, "chain row"], clip: float
 ) -> tuple[Float[np.ndarray, " chain"], Int[np.ndarray, " chain"]]:
-    """Return the sums of d clipped to [-clip, clip], and the numbers of clipped values."""
+    """Return the sums of d clipped to [-clip, clip], and the numbers of clipped values, for each chain."""
     values = d.astype(np.float64)
     return np.clip(values, -clip, clip).sum(1), (np.abs(values) > clip).sum(1)
 
@@ -187,9 +195,9 @@ def clipped_sums(
 def secret_normals(secret: bytes, digest: bytes, count: int) -> Float[np.ndarray, " number"]:
     """Return standard normal numbers that are a function of the secret and of a request's digest.
 
-    SHAKE-256 of the secret and the digest gives 53 random bits for each number. Without the secret, they cannot be
-    distinguished from independent random bits, as far as is known. The inverse distribution function turns them into
-    normal numbers, none beyond 8.3 standard deviations.
+    SHAKE-256 of the secret and the digest gives 53 random bits for each number. Without the secret, these bits
+    cannot be distinguished from independent random bits, as far as is known. The inverse normal distribution function
+    turns the bits into normal numbers, none beyond 8.3 standard deviations.
     """
     stream = hashlib.shake_256(b"bnnzoo noise" + secret + digest).digest(8 * count)
     uniform = ((np.frombuffer(stream, "<u8") >> np.uint64(11)).astype(np.float64) + 0.5) / 2.0**53

@@ -31,13 +31,13 @@ from bnnzoo_federated.scaling import empty_dataset
 from bnnzoo_federated.strata import Stratum
 
 _DRAWS, _SECONDS = 1000, 30.0
-"""Numbers of draws and of seconds after which the draws so far are written."""
+"""The draws so far are written after this number of draws, or after this number of seconds, whichever is earlier."""
 
 
 class Recording:
-    """A writer of draws: part files during the run, and the file `out` at its end.
+    """A writer of draws: part files during the run, and the file `out` at the end of the run.
 
-    As a context manager it also writes the draws so far if an error ends the run.
+    As a context manager, the writer also writes the draws so far to `out` if an error ends the run.
     """
 
     def __init__(self, problem: Problem, agreements: Mapping[str, Agreement], out: Path, *, force: bool):
@@ -74,7 +74,7 @@ class Recording:
         return self
 
     def end_warmup(self, chains: Chains, seconds: float) -> None:
-        """Record the end of warm-up. Draws follow."""
+        """Record the end of warm-up, which took `seconds`. The calls of `add` follow."""
         self._chains = chains
         self._seconds["warmup"] = seconds
         self._began = time.perf_counter()
@@ -87,11 +87,11 @@ class Recording:
             self._write()
 
     def finish(self, repeated_questions: Mapping[str, int], clipped_fractions: Mapping[str, float]) -> None:
-        """Write the file of the complete run, with the findings. Issue a warning if there are findings.
+        """Write the file of the complete run, with the validity findings. Issue a warning if there are findings.
 
         Args:
             repeated_questions: number of repeated questions to each party.
-            clipped_fractions: fraction of clipped differences of each private party, with its noise.
+            clipped_fractions: fraction of clipped differences of each private party, as sent: with noise.
         """
         clipped = {
             name: guard.Clipped(fraction, clipped_sd(self._terms[name])) for name, fraction in clipped_fractions.items()
@@ -145,14 +145,14 @@ class Recording:
         self._seconds["sampling"] = self._written - self._began
 
     def _reduce_statistic(self, name: str, values: Sequence[np.ndarray]) -> np.ndarray:
-        """Reduce a statistic over the steps of a draw, as its sampler declares."""
+        """Reduce a statistic over the steps of a draw to its mean or last value, as the sampler declares."""
         rule = self._reduce.get(name, "last")
         if len(values) == 1 or rule == "last":
             return values[-1]
         return np.stack(values).mean(0, dtype=np.float64).astype(np.float32)
 
     def _parties(self, clipped: Mapping[str, guard.Clipped]) -> str:
-        """Return the sampling of each party and, if it is private, its promise and its clipped differences, as JSON."""
+        """Return the sampling of each party, and the limits and clipped fraction of each private party, as JSON."""
         parties = {name: Stratum.of(terms)._asdict() for name, terms in self._terms.items()}
         for name, terms in self._terms.items():
             if terms.is_private:

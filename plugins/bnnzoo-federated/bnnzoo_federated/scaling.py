@@ -1,4 +1,4 @@
-"""Scaling of distributed rows, from sums and sums of squares of the parties' columns."""
+"""Scaling of rows that several parties hold, from the sums and sums of squares of each party's columns."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _POWERS = {"sum": 1, "square": 2}
 
 
 def moments(rows: Dataset, count: int | None = None) -> dict[str, Any]:
-    """Return sums and sums of squares of each input column and numeric target; all pixels are one column.
+    """Return sums and sums of squares of each input column and numeric target; all pixels together are one column.
 
     Args:
         rows: the rows.
-        count: number of rows that the sums represent; by default the number of the rows. The sums are multiplied by
-            `count` / number of the rows. A private party gives the sums of public rows as if it had as many public rows
-            as rows of its own.
+        count: number of rows that the sums represent; by default the number of rows in `rows`. The sums are multiplied
+            by `count` / (number of rows in `rows`). A private party sends the sums of public rows, with the number of
+            its confidential rows as `count`.
     """
     factor = 1.0 if count is None else count / rows.num_data
     inputs = rows.x if rows.x.ndim == 2 else rows.x.reshape(-1)
@@ -32,7 +32,7 @@ def moments(rows: Dataset, count: int | None = None) -> dict[str, Any]:
 
 
 def moment_shapes(signature: Signature) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the moments of rows with this signature, by name."""
+    """Return the shapes of the values in `moments(rows)`, by name, for rows with this signature."""
     columns = {"x": () if len(signature.shape) > 1 else signature.shape}
     if signature.task != "classification":
         columns["y"] = (len(signature.target_names),)
@@ -47,8 +47,8 @@ def fit_scaler(
     Args:
         offers: offers of the parties, with their moments.
         signature: columns and task of the rows.
-        standardise: whether to standardise at all.
-        scales_targets: whether the likelihood allows that the targets are scaled as well.
+        standardise: whether to standardise inputs and targets.
+        scales_targets: whether the likelihood allows scaled targets.
     """
     rows = sum(offer["rows"] for offer in offers)
     are_images = len(signature.shape) > 1
@@ -63,7 +63,7 @@ def fit_scaler(
 
 
 def empty_dataset(signature: Signature) -> Dataset:
-    """Return a data set with these columns and no rows."""
+    """Return a data set with the columns of the signature and no rows."""
     is_classification = signature.task == "classification"
     targets = () if is_classification else (len(signature.target_names),)
     y = np.zeros((0, *targets), np.int32 if is_classification else np.float32)
@@ -72,7 +72,10 @@ def empty_dataset(signature: Signature) -> Dataset:
 
 
 def _moments(offers: Sequence[Mapping[str, Any]], name: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation. If all values are equal to the precision of the sums, the latter is 1."""
+    """Return the mean and the standard deviation of each column of x or y, over `count` values of all parties.
+
+    If all values of a column are equal within the precision of the sums, the standard deviation is set to 1.
+    """
     first, second = (np.sum([offer[f"{name}_{power_name}"] for offer in offers], 0) / count for power_name in _POWERS)
     variance = second - first**2
     is_constant = variance <= 1e-12 * second

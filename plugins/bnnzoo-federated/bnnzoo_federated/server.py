@@ -1,4 +1,4 @@
-"""A server that runs one party in a separate process. It answers only the messages of the coordinator's protocol."""
+"""A server for one party in a separate process. The server answers only the questions of a coordinator."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def serve(
 ) -> None:
     """Answer for a party until the process ends, through the communications of `dask.distributed`.
 
-    A Dask worker executes any code that its scheduler sends. This server uses no other part of Dask. It calls only
-    `Party.answer`, and reads only plain values.
+    A Dask worker would execute any code that its scheduler sends. This server is not a worker: it uses only Dask's
+    communications, reads only plain values, and calls only `Party.answer`.
 
     Args:
         party: the party.
         address: address to listen at, such as tcp://127.0.0.1:8801; port 0 means any free port.
         listening: Dask's listener arguments for tls://, see `security`.
-        ready: function that receives the address once the party can be asked.
+        ready: function that receives the server's address once the server answers.
     """
     dask = communications()
     asyncio.run(_serve(dask, party, address, listening or {}, ready))

@@ -1,4 +1,4 @@
-"""Change of the log-likelihood and its noise, from the sums of parties. The rows of a party form a stratum."""
+"""Change of the log-likelihood, estimated from the sums of parties. The rows of a party form a stratum."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bnnzoo_federated.messages import Terms
 
 
 class Stratum(NamedTuple):
-    """A party's sampling of its rows for a step, and the noise that it adds to their sum."""
+    """A party's number of rows, the sampling of the batch for a step, and the noise added to the sum over the batch."""
 
     rows: int
     used: int
@@ -26,50 +26,53 @@ class Stratum(NamedTuple):
 
     @property
     def left(self) -> float:
-        """Remaining fraction of the variance: 1 - K/N if no row is used twice, else 1."""
+        """Factor of the variance due to sampling K of N rows: 1 - K/N if no row is used twice, else 1."""
         return 1 - self.used / self.rows if self.disjoint else 1.0
 
 
 class Change(NamedTuple):
-    """An estimate of the change of the log-likelihood for each chain, and the properties of its noise."""
+    """An estimate (`mean`) of the change of the log-likelihood for each chain, and the moments of its noise."""
 
     mean: Float[np.ndarray, " chain"]
     parts: Float[np.ndarray, "party chain"]
-    """Estimated variance of each party's part. Their sum plus `known` is the variance of `mean`."""
+    """Estimated variance of each party's part of `mean`. The sum of these variances plus `known` is sigma2."""
     known: float
-    """Variance of the noise that the parties added, which need not be estimated."""
+    """Known variance in `mean` of the noise that the parties added."""
     third: Float[np.ndarray, " chain"]
-    """Third cumulant of the noise."""
+    """Estimated third cumulant of the noise of `mean`."""
 
     @property
     def sigma2(self) -> Float[np.ndarray, " chain"]:
-        """Variance of `mean`."""
+        """Variance of the noise of `mean`."""
         return self.parts.sum(0) + self.known
 
     @property
     def skewness(self) -> Float[np.ndarray, " chain"]:
-        """Skewness of `mean`; 0 if there is no noise."""
+        """Skewness of the noise of `mean`; 0 if there is no noise."""
         return self.third / np.maximum(self.sigma2, np.finfo(np.float32).tiny) ** 1.5
 
     def dof(self, strata: Sequence[Stratum]) -> Float[np.ndarray, " chain"]:
-        """Return the degrees of freedom of the estimated part of sigma2 (Welch 1947, Satterthwaite 1946)."""
+        """Return the degrees of freedom of the estimated part of sigma2, the sum of `parts`.
+
+        The formula is that of Satterthwaite (1946) and Welch (1947).
+        """
         dofs = degrees_of_freedom(strata)[:, None]
         squares = (self.parts**2 / dofs).sum(0)
         return np.where(squares > 0, self.parts.sum(0) ** 2 / np.where(squares > 0, squares, 1), dofs.sum())
 
 
 def degrees_of_freedom(strata: Sequence[Stratum]) -> Float[np.ndarray, " party"]:
-    """Return the degrees of freedom of each party's variance."""
+    """Return the degrees of freedom of each party's estimated variance."""
     return np.array([stratum.used - 1 for stratum in strata], float)
 
 
 def power_sums(
     d: Float[np.ndarray, "chain used"], shift: Float[np.ndarray, " chain"]
 ) -> Float[np.ndarray, "chain power"]:
-    """Return the sums of d, d^2, d^3 over a batch. Before, `shift` / (number of rows) is added to every d.
+    """Return the sums of d, d^2 and d^3 over a batch, after adding `shift` / (rows of the batch) to every d.
 
-    The shift is the noise that the party adds. A common shift of all d does not change their spread, so the noise does
-    not enter the estimated variance. The coordinator cannot remove the noise from the sums.
+    The shift is the noise that the party adds. A common shift of all d does not change the sample variance of d, so the
+    noise does not enter the estimated variance. The coordinator cannot remove the noise from the sums.
     """
     values = d.astype(np.float64) + shift[:, None] / d.shape[1]
     return np.stack([values.sum(1), (values**2).sum(1), (values**3).sum(1)], 1)
@@ -78,10 +81,11 @@ def power_sums(
 def combine_strata(
     sums: Float[np.ndarray, "party chain power"], strata: Sequence[Stratum], power: float = 1.0
 ) -> Change:
-    """Return the estimated change of `power` times the log-likelihood of all rows.
+    """Return the estimated change of `power` times the log-likelihood of all rows, with the moments of its noise.
 
-    Party k draws K of its N rows, with differences d, s^2 = sum (d - mean)^2 / (K - 1) and third central moment m3. The
-    parties draw independently of each other. For `power` = 1, the estimates are
+    Party k draws K of its N rows, with differences d of the log-likelihood. Let s^2 = sum (d - mean(d))^2 / (K - 1),
+    and m3 the third central moment of d. The parties draw independently of each other. The estimates for
+    `power` = 1 are
 
         mean  = sum_k N mean(d)
         sigma2 = sum_k N^2 s^2 / K (1 - K/N if no row is used twice) + sum_k (N/K)^2 noise_sd^2
@@ -89,7 +93,7 @@ def combine_strata(
 
     Otherwise they are multiplied by `power`, `power`^2 and `power`^3.
 
-    If a sum is not finite, because a position has no likelihood, the change is not finite either.
+    If a sum is not finite, because a log-likelihood is not, the change is not finite either.
     """
     rows, used, variance_fraction, noise = (
         np.array(values, float)[:, None]

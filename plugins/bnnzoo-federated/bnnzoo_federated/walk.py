@@ -1,4 +1,4 @@
-"""The coordinator's half of a step: proposals and acceptance."""
+"""The part of a step that the coordinator computes: proposals and acceptance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bnnzoo.samplers.minibatch import noise_penalty
 
 
 class Decision(NamedTuple):
-    """The new position, the acceptance and the change of the log prior of each chain."""
+    """The new position, the acceptance, and the change of the log prior to the proposal, for each chain."""
 
     positions: Float[Array, "chain dim"]
     accepted: Bool[Array, " chain"]
@@ -33,7 +33,7 @@ def propose(
     keys: Key[Array, " chain"],
     step: Array,
 ) -> Float[Array, "chain dim"]:
-    """Propose theta + eta F eps, where F F' is the shape of the proposal's covariance."""
+    """Propose theta + eta F eps for each chain, where eta is `step_size`, F is `factor`, and eps is standard normal."""
 
     def propose_one(position: Array, key: Array) -> Array:
         key_propose, _ = jax.random.split(jax.random.fold_in(key, step))
@@ -46,7 +46,7 @@ def propose(
 def penalties(
     variances: Float[Array | np.ndarray, "party chain"], dofs: Float[Array | np.ndarray, " party"], terms: int
 ) -> Float[Array, "party chain"]:
-    """Return the penalty of each party's estimated variance, as a series with `terms` terms."""
+    """Return the penalty for the estimated variance of each party, the first `terms` terms of a series."""
 
     def penalty_of_one(variance: Array, dof: Array) -> Array:
         return noise_penalty(variance, dof, terms)
@@ -65,7 +65,10 @@ def decide(
     keys: Key[Array, " chain"],
     step: Array,
 ) -> Decision:
-    """Accept with probability min(1, p(theta')/p(theta) e^gain), where `gain` comes from the parties' sums."""
+    """Accept each proposal theta' with probability min(1, p(theta')/p(theta) e^gain), where p is the prior density.
+
+    `gain` is the estimated change of the log-likelihood minus the penalty.
+    """
 
     def decide_one(here: Array, there: Array, gain: Array, key: Array) -> Decision:
         _, key_accept = jax.random.split(jax.random.fold_in(key, step))

@@ -2,9 +2,9 @@
 
     python benchmarks/barker_correction.py
 
-Seita et al. 2017 compute it by least squares with a ridge on a fine grid, and set negative weights to zero. Here it is
-a linear program. The weights w_k >= 0 of the points -a_k and a_k minimise the largest error of the acceptance's log
-odds, |G(x) - F(x)| / (F(x) (1 - F(x))) over |x| <= 12, with F logistic and
+Seita et al. 2017 compute this variable by ridge regression on a fine grid, and set negative weights to zero. Here it is
+computed by a linear program. The weights w_k >= 0 of the points -a_k and a_k minimise the largest error of the log odds
+of the acceptance, |G(x) - F(x)| / (F(x) (1 - F(x))) over |x| <= 12, with the logistic distribution function F and
 
     G(x) = sum_k w_k (Phi(x - a_k) + Phi(x + a_k)) / 2.
 
@@ -23,12 +23,12 @@ SPACING, FARTHEST, REACH = 0.2, 17.0, 12.0
 
 
 def normal_sum(x: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Return P(N(0, 1) + X <= x) [x, point], where X is -a or a with equal probability for each point a."""
+    """Return P(N(0, 1) + X <= x) as a matrix [x, point], where X is -a or a with equal probability for the point a."""
     return (ndtr(x[:, None] - points) + ndtr(x[:, None] + points)) / 2
 
 
 def solve_weights(points: np.ndarray) -> np.ndarray:
-    """Return the weights that minimise the largest error.
+    """Return the weights of the points that minimise the largest error of the log odds.
 
     The variables of the linear program are w_k e^a_k, because these numbers have similar sizes.
     """
@@ -49,7 +49,7 @@ def solve_weights(points: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    """Print the table and its errors."""
+    """Print the table of points and weights, and the largest errors of the probability and of its log odds."""
     points = np.arange(0.0, FARTHEST + SPACING / 2, SPACING)
     weights = solve_weights(points)
     is_positive = weights > 1e-12

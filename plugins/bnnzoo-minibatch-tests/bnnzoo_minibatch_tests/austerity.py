@@ -16,20 +16,22 @@ from bnnzoo_minibatch_tests.growing_batch import Estimate
 from bnnzoo_minibatch_tests.sequential_test import AbstractSequentialTest, Verdict
 
 _MANY = 500.0
-"""Degrees of freedom beyond which a normal tail replaces Student's t; it is then accurate to four digits."""
+"""Degrees of freedom beyond which a normal tail replaces that of Student's t, with an accuracy of four digits."""
 
 
 class Austerity(AbstractSequentialTest):
     """Draws near the posterior: Metropolis whose decision is a sequential t test on a growing batch.
 
-    Korattikara, Chen and Welling 2014 (arXiv 1304.5299). Metropolis accepts if the log ratio D > log u. Let
+    Korattikara, Chen and Welling 2014 (arXiv 1304.5299). Metropolis accepts if the log acceptance ratio D exceeds
+    log u, where u is uniform on [0, 1). Let
     D_batch be the estimate of D from K distinct rows, and s its standard error:
 
         t = (D_batch - log u) / s,   stop if P(T_{K-1} > |t|) < error,   accept if D_batch > log u.
 
-    If the test does not stop, n more rows are added. With all rows, the decision equals that of Metropolis. The draws
-    are biased: a decision is wrong with a probability of about `error`. The probability is larger if the test is
-    repeated many times, and largest if D is near log u. The statistic `test_error` is P(T > |t|) at the stop.
+    If the test does not stop, n = batch_size more rows are added. With all rows, the decision equals that of
+    Metropolis. The draws are biased: a decision is wrong with a probability of about `error`. This probability grows
+    with the number of tests in a step, and is largest if D is near log u. The statistic `test_error` is P(T > |t|) at
+    the test that stops.
     """
 
     exactness: ClassVar[Exactness] = "biased"
@@ -39,20 +41,20 @@ class Austerity(AbstractSequentialTest):
     )
 
     def is_enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
-        """Whether P(T > |t|) is below `error`."""
+        """Whether P(T > |t|) is below `error`, so that the test stops."""
         return _tail(estimate, u) < self.error
 
     def decide(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
-        """Accept if the estimated log ratio exceeds log u."""
+        """Accept if the estimated log acceptance ratio exceeds log u."""
         accepted = estimate.log_ratio > jnp.log(u)
         return Verdict(accepted, accepted.astype(u.dtype), _tail(estimate, u))
 
 
 def _tail(estimate: Estimate, u: Float[Array, ""]) -> Float[Array, ""]:
-    """Return P(T > |t|) for Student's t with K - 1 degrees of freedom; 0 if there is no noise.
+    """Return P(T > |t|) of `Austerity` for Student's t with K - 1 degrees of freedom; 0 if there is no noise.
 
-    For many degrees of freedom it uses a normal approximation (Abramowitz and Stegun 1964, 26.7.8), because the float32
-    incomplete beta function fails there.
+    For many degrees of freedom, the function uses a normal approximation (Abramowitz and Stegun 1964, 26.7.8), because
+    the float32 incomplete beta function fails there.
     """
     dof = jnp.maximum(estimate.num_seen - 1, 1.0)
     square = (estimate.log_ratio - jnp.log(u)) ** 2

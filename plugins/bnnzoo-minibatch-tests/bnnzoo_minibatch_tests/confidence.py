@@ -1,4 +1,4 @@
-"""Metropolis with a concentration bound, which decides once the bound excludes the other decision."""
+"""Metropolis with a concentration bound: the batch grows until the bound excludes one of the two decisions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ class Confidence(AbstractSequentialTest):
     """Draws near the posterior: Metropolis on a batch that grows until a concentration bound allows a decision.
 
     Bardenet, Doucet and Holmes 2014 (ICML), with the empirical Bernstein-Serfling bound for rows drawn without
-    replacement (Bardenet and Maillard 2015, arXiv 1309.4029, theorem 3). Metropolis accepts if the log ratio D > log u.
-    Let beta be the likelihood power, and d_i the change of row i's log-likelihood. At the j-th test, with K rows of N,
+    replacement (Bardenet and Maillard 2015, arXiv 1309.4029, theorem 3). Metropolis accepts if the log acceptance ratio
+    D exceeds log u, where u is uniform on [0, 1). Let D_batch be the estimate of D from the batch, beta the likelihood
+    power, and d_i the change of row i's log-likelihood. At the j-th test of a step, with K rows of N,
 
         c = s sqrt(2 r l / K) + (7/3 + 3/sqrt(2)) R l / K,   l = log(5 / error_j),   error_j = error / (j (j + 1)),
 
     where s is the standard deviation and R the range of the terms N beta d_i, and r = 1 - (K - 1)/N, or
-    (1 - K/N)(1 + 1/K) if K > N/2. If |D_batch - log u| >= c, the test decides. Otherwise the batch grows by n rows,
-    until it contains all rows. The draws are biased. If R were the range over all rows, a decision would be wrong with
-    a probability of at most `error`. This range would cost a pass over all rows, so R here is the range over the batch.
-    `test_error` is `error`, or 0 if all rows were used.
+    (1 - K/N)(1 + 1/K) if K > N/2. If |D_batch - log u| >= c, the test decides. Otherwise the batch grows by
+    n = batch_size rows, until it contains all rows. The draws are biased. If R were the range over all rows, a decision
+    would be wrong with a probability of at most `error`. The range over all rows would cost a pass over the data, so R
+    is the range over the batch. The statistic `test_error` is `error`, or 0 if all rows were used.
     """
 
     exactness: ClassVar[Exactness] = "biased"
@@ -43,11 +44,11 @@ class Confidence(AbstractSequentialTest):
     ] = number(0.1)
 
     def is_enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
-        """Whether the log ratio differs from log u by more than the bound."""
+        """Whether the estimated log acceptance ratio differs from log u by at least the bound c."""
         return jnp.abs(estimate.log_ratio - jnp.log(u)) >= self._bound(estimate)
 
     def decide(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
-        """Accept if the estimated log ratio exceeds log u."""
+        """Accept if the estimated log acceptance ratio exceeds log u."""
         accepted = estimate.log_ratio > jnp.log(u)
         error = jnp.where(estimate.num_seen < estimate.total, jnp.asarray(self.error, u.dtype), 0.0)
         return Verdict(accepted, accepted.astype(u.dtype), error)

@@ -1,4 +1,4 @@
-"""Barker's acceptance of a noisy log ratio, in which the noise is a part of the test's logistic variable."""
+"""Barker's acceptance for a noisy log acceptance ratio. The noise is a part of the logistic variable of the test."""
 
 from __future__ import annotations
 
@@ -33,22 +33,26 @@ _TABLE = np.array(
         (17, 1.100202937e-06),
     ]
 )
-"""Points a and weights w: X_corr is -a or a, with probability w / 2 each. From `benchmarks/barker_correction.py`."""
+"""Distribution of the correction variable X_corr, computed by `benchmarks/barker_correction.py`.
+
+For each point a with weight w, X_corr is -a with probability w / 2 and a with probability w / 2.
+"""
 
 ERROR = 2e-7
 """Largest error of P(N(0, 1) + X_corr <= x) as an approximation of 1 / (1 + e^-x)."""
 
 LOG_ODDS_ERROR = 8e-7
-"""Largest error of the log odds of this probability for |x| <= 12. It is the error of detailed balance."""
+"""Largest error of the log odds of P(N(0, 1) + X_corr <= x) for |x| <= 12, which is the error of detailed balance."""
 
 
 def barker_rate(log_ratio: Float[Array, ""], sigma2: Float[Array, ""]) -> Float[Array, ""]:
     """Return the acceptance probability P(log_ratio + X_nc + X_corr > 0).
 
-    The probability is over X_nc ~ N(0, 1 - sigma2) and the correction variable X_corr of this module.
+    X_nc is N(0, 1 - sigma2), and X_corr is the correction variable, a discrete variable that makes N(0, 1) + X_corr
+    nearly logistic.
 
     If `log_ratio` is normal with mean D and variance sigma2 < 1, the mean of the result is P(D + N(0, 1) + X_corr > 0).
-    N(0, 1) + X_corr is nearly logistic, so this is Barker's probability.
+    Because N(0, 1) + X_corr is nearly logistic, this mean is nearly Barker's probability 1 / (1 + e^-D).
     """
     points = jnp.asarray(np.concatenate([_TABLE[:, 0], -_TABLE[:, 0]]), log_ratio.dtype)
     weights = jnp.asarray(np.concatenate([_TABLE[:, 1], _TABLE[:, 1]]) / 2, log_ratio.dtype)

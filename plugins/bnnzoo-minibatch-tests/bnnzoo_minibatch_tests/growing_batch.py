@@ -1,4 +1,4 @@
-"""A batch that grows within a step, block after block, until it suffices for a test."""
+"""A batch of rows that grows within a step, block by block, until the batch suffices for an acceptance test."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ from bnnzoo.posterior.permutation import distinct_indices
 
 
 class Moments(NamedTuple):
-    """Moments of the differences d_i of the rows used so far."""
+    """Moments of the differences d_i between the log-likelihoods of row i at theta' and theta, for the rows so far."""
 
     count: Float[Array, ""]
     mean: Float[Array, ""]
     squares: Float[Array, ""]
     cubes: Float[Array, ""]
-    """Sums of squares (`squares`) and cubes (`cubes`) about the mean."""
+    """Sums of the squares (`squares`) and cubes (`cubes`) of d_i minus the mean."""
     minimum: Float[Array, ""]
     maximum: Float[Array, ""]
 
     @classmethod
     def empty(cls, dtype: Any) -> Moments:
-        """Return the moments of no differences."""
+        """Return the moments before the first block."""
         zero = jnp.zeros((), dtype)
         return cls(zero, zero, zero, zero, zero + jnp.inf, zero - jnp.inf)
 
     def with_block(self, d: Float[Array, " block"], new: Bool[Array, " block"]) -> Moments:
-        """Return the moments with a block's `new` differences, combined as by Chan, Golub and LeVeque 1979."""
+        """Return the moments after adding those differences d of a block for which `new` is true.
+
+        The formulas are those of Chan, Golub and LeVeque 1979.
+        """
         count = jnp.sum(new).astype(d.dtype)
         mean = jnp.sum(jnp.where(new, d, 0.0)) / count
         centred = jnp.where(new, d - mean, 0.0)
@@ -52,14 +55,14 @@ class Moments(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """An estimate of log p(theta') - log p(theta) from the rows so far, each used once."""
+    """An estimate of log p(theta') - log p(theta), where p is the posterior density, from the rows so far."""
 
     log_ratio: Float[Array, ""]
     sigma2: Float[Array, ""]
     """Estimated variance of `log_ratio`; 0 if all rows were used."""
     skewness: Float[Array, ""]
     width: Float[Array, ""]
-    """Range (maximum minus minimum) of scale d_i over the rows; `log_ratio` is their mean plus a known change."""
+    """Range (maximum minus minimum) of scale d_i over the rows so far, see `estimate_ratio`."""
     num_seen: Float[Array, ""]
     total: int
     num_tests: Int[Array, ""]
@@ -69,18 +72,18 @@ class Estimate(NamedTuple):
 def estimate_ratio(
     moments: Moments, known_change: Float[Array, ""], num_tests: Int[Array, ""], *, scale: Float[Array, ""], total: int
 ) -> Estimate:
-    """Return the log ratio and its noise.
+    """Return the estimated log ratio and the moments of its noise.
 
     Let s^2 be the sample variance of the differences of K of N rows, and scale = beta N, with the likelihood power
-    beta. The variance of the log ratio is scale^2 s^2 / K (1 - K / N). The third cumulant has the factor
-    (1 - K / N)(1 - 2 K / N).
+    beta. The log ratio is `known_change` plus scale times the mean difference. The variance of the log ratio is
+    scale^2 s^2 / K (1 - K / N). The third cumulant has the factor (1 - K / N)(1 - 2 K / N).
 
     Args:
-        moments: moments of the differences.
-        known_change: the part of the log ratio without noise, from the log prior and the control variate.
+        moments: moments of the differences of K rows.
+        known_change: the part of the log ratio that has no noise, from the log prior and the control variate.
         num_tests: number of batch sizes at which the test was evaluated.
         scale: beta N.
-        total: N.
+        total: number of rows N.
     """
     num_seen = moments.count
     unseen_fraction = 1 - num_seen / total
@@ -116,11 +119,12 @@ def grow_batch(
         size: rows in a block.
         difference: function of a block's rows that returns the differences d_i and the log-likelihoods at the chain's
             position.
-        enough: function of the moments and the number of blocks; it is not called before the first block.
+        enough: function of the moments and the number of blocks that returns whether the batch suffices. It is called
+            after each block.
         key: random key.
 
     Returns:
-        the moments, the mean log-likelihood at the chain's position, the number of blocks.
+        the moments, the mean log-likelihood of the used rows at the chain's position, the number of blocks.
     """
     total = posterior.num_data
     blocks = -(-total // size)

@@ -1,4 +1,4 @@
-"""Barker's test on mini-batches, in which the noise of the batch is a part of the test's randomness."""
+"""Barker's acceptance test on mini-batches. The noise of the batch replaces a part of the test's random variable."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from bnnzoo_minibatch_tests.growing_batch import Estimate
 from bnnzoo_minibatch_tests.sequential_test import AbstractSequentialTest, Verdict
 
 MOST_ERROR = 0.004
-"""Largest mean error of the acceptance probability.
+"""Largest valid mean error of the acceptance probability.
 
-At a probability of 1/2 it is an error of 0.016 in the log odds. The noise penalty has a similar limit for its log ratio
-(`bnnzoo.samplers.minibatch.MAX_SKEW_BIAS`).
+At a probability of 1/2, this means an error of 0.016 in the log odds. The penalty sampler has a similar limit for the
+log acceptance ratio (`bnnzoo.samplers.minibatch.MAX_SKEW_BIAS`).
 """
 
 _FEWEST = 50
-"""Smallest number of rows of a test.
+"""Smallest number of rows in a test.
 
-sigma2 is an estimate. A test that stops when sigma2 is small therefore selects batches with too small a spread. With at
-least this number of rows, the effect is one or two per cent of the log odds.
+The variance sigma2 is estimated. A test that stops when the estimate is small therefore selects batches with too small
+an estimate. With at least this number of rows, the effect is one or two per cent of the log odds.
 """
 
 
@@ -35,14 +35,14 @@ class MinibatchBarker(AbstractSequentialTest):
     """Draws from the posterior, up to deviations of the noise from normality, by Barker's test on a growing batch.
 
     Seita, Pan, Chen and Canny 2017 (arXiv 1610.06848). Barker (1965) accepts with probability 1 / (1 + e^-D), where D
-    is the log ratio. This is equivalent to accepting if D + X > 0, where X is logistic. The noise of a batch's estimate
-    of D, with variance sigma2 < 1, is used as a part of X:
+    is the log posterior ratio. This is equivalent to accepting if D + X > 0, where X is logistic. The noise of D_batch,
+    a batch's estimate of D, is used as a part of X if the variance sigma2 of the noise is below 1:
 
         accept if D_batch + X_nc + X_corr > 0,   X_nc ~ N(0, 1 - sigma2),   N(0, 1) + X_corr logistic.
 
     Rows are added until there are 50 and sigma2 < 1. X_nc and X_corr are integrated out, which gives an acceptance
-    probability (`correction.py`). It is exact for normal noise of known variance, except for the correction's own
-    error of 2e-7 in the probability. `test_error` is this error plus the leading term of the error due to the skewness
+    probability (`correction.py`). For normal noise of known variance, this probability is exact up to an error of 2e-7
+    of the correction. The statistic `test_error` is 2e-7 plus the leading term of the error due to the skewness
     of the noise: |skewness| sigma^3 / 6 times 1/8, the largest third derivative of 1 / (1 + e^-D).
     """
 

@@ -35,7 +35,7 @@ from bnnzoo_minibatch_tests.growing_batch import Estimate, Moments, estimate_rat
 
 
 class SequentialState(eqx.Module):
-    """State of a chain."""
+    """State of a chain: the position, the step size, the preconditioner, and the anchor of the control variate."""
 
     position: Float[Array, " dim"]
     step_size: Float[Array, ""]
@@ -44,7 +44,7 @@ class SequentialState(eqx.Module):
 
 
 class Verdict(NamedTuple):
-    """The decision of a test."""
+    """The decision of an acceptance test."""
 
     accepted: Bool[Array, ""]
     rate: Float[Array, ""]
@@ -56,8 +56,9 @@ class Verdict(NamedTuple):
 class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
     """Random-walk proposals theta' = theta + eta F eps, tested on a batch that grows until the test can decide.
 
-    Each step puts the rows in a new random order. The test uses the first n rows, at both positions, and then adds n
-    rows at a time. With all rows there is no noise.
+    eta is the step size, F the preconditioner and eps a standard normal vector. Each step puts the rows in a new random
+    order. The test uses the log-likelihoods of the first n = batch_size rows at theta and theta', and then adds n rows
+    at a time. With all rows there is no noise.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (
@@ -78,7 +79,7 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
 
     @abc.abstractmethod
     def is_enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
-        """Whether the rows so far suffice for a decision; `u` is uniform on [0, 1), one value per step."""
+        """Whether the rows so far suffice for a decision; `u` is the uniform number on [0, 1) of the step."""
 
     @abc.abstractmethod
     def decide(self, estimate: Estimate, u: Float[Array, ""]) -> Verdict:
@@ -87,7 +88,7 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
     ) -> SequentialState:
-        """Return the state at `theta`."""
+        """Return the initial state of a chain at the position `theta`."""
         del key
         order = self.control_variate
         return SequentialState(
@@ -144,7 +145,7 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
         *,
         key: PRNGKeyArray,
     ) -> tuple[Estimate, Float[Array, ""], Float[Array, ""]]:
-        """Return the estimate from a sufficient batch, and log-density estimates at the position and the proposal."""
+        """Return the estimate from a batch that suffices, and estimated log densities at position and proposal."""
         total, power, dtype = posterior.num_data, posterior.likelihood_power, state.position.dtype
         log_prior, new_log_prior = posterior.log_prior(state.position), posterior.log_prior(proposal)
         scale = jnp.asarray(power, dtype) * float(total)
@@ -176,6 +177,9 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
         refuse_large_hessian(self.control_variate, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Return the likelihood evaluations of a step: two per used row, plus the derivatives at the anchor."""
+        """Return the likelihood evaluations in a step, on average over the steps.
+
+        Each used row needs two evaluations, plus the derivatives of the control variate at the anchor.
+        """
         del warmup
         return means.get("rows_seen", float(posterior.num_data)) * (2.0 + ORDER[self.control_variate])

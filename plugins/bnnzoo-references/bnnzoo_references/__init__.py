@@ -20,7 +20,7 @@ PROBLEMS = {
     "last-layer": "the last layer of a classifier: 1e5 rows, 20 fixed features",
     "rbm1b-j10": "one hidden layer of 10 units on 100 images of digits, in the form of posteriordb's nn_rbm1bJ10",
 }
-"""Names and summaries. The data set and the recipe of the problem NAME have the name reference-NAME."""
+"""Names and summaries of the problems. The data set and the recipe of the problem NAME are named reference-NAME."""
 
 
 @hookimpl

@@ -1,7 +1,4 @@
-"""The data sets of the reference posteriors. Each has 200 test rows. The references contain predictions at these rows.
-
-In the formulas, e is a standard normal variable.
-"""
+"""The data sets of the reference posteriors. Each has 200 test rows, at which the reference contains predictions."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ _ROWS = Path(__file__).parent / "rows"
 
 
 def known_network() -> Dataset:
-    """Return 5 rows of one input, and 200 test rows of a network that is drawn from the posterior.
+    """Return 5 training rows with one input, and 200 test rows whose targets come from a draw of the posterior.
 
     The network is f(x) = b + sum_j v_j tanh(u_j x + a_j) with 16 units, u, a ~ N(0, 2^2), v ~ N(0, 1/16), b ~ N(0, 1).
-    The noise sd is 0.2. Because the test network is a posterior draw, no prediction has a lower expected NLL than the
-    exact posterior's.
+    The noise has the standard deviation 0.2. Because the network of the test rows is a posterior draw, no predictive
+    distribution has a lower expected negative log-likelihood than that of the exact posterior.
     """
     x = np.linspace(-1, 1, 5)
     y = np.array([-0.6, -0.2, 0.3, 0.4, 0.1])
@@ -71,7 +68,7 @@ def airfoil() -> Dataset:
 
 
 def digits_cnn() -> Dataset:
-    """Return scikit-learn's images of digits [8, 8]: 300 training rows and 200 test rows."""
+    """Return scikit-learn's images of digits with 8 x 8 pixels: 300 training rows and 200 test rows."""
     return _of_registered(registered.digits(), "digits-cnn", train_rows=300)
 
 
@@ -84,7 +81,7 @@ def rbm1b_j10() -> Dataset:
 
 
 def logistic() -> Dataset:
-    """Return scikit-learn's 569 tumours with 30 inputs: 369 training rows and 200 test rows."""
+    """Return scikit-learn's 569 tumours (benign or malignant) with 30 inputs: 369 training rows and 200 test rows."""
     return _of_registered(registered.breast_cancer(), "logistic")
 
 
@@ -99,7 +96,7 @@ def poisson() -> Dataset:
 def last_layer() -> Dataset:
     """Return labels with logit phi(x) w: 1e5 training rows and 200 test rows of 20 features phi(x) = tanh(A x + a).
 
-    x ~ N(0, I_40), A ~ N(0, 1/40), a ~ N(0, 1/4), w ~ N(0, 1).
+    The rows contain phi(x) and the label. x ~ N(0, I_40), A ~ N(0, 1/40), a ~ N(0, 1/4), w ~ N(0, 1).
     """
     rng = np.random.default_rng(18)
     size = 100_000
@@ -110,7 +107,7 @@ def last_layer() -> Dataset:
 
 
 def _table(name: str) -> Dataset:
-    """Return a stored table, whose last column is the target, with 200 random test rows."""
+    """Return the table `name` with 200 random test rows. The last column of the table is the target."""
     table = np.loadtxt(_ROWS / f"{name}.csv.gz", delimiter=",")
     train, test = _division(len(table))
     x, y = table[:, :-1], table[:, -1]

@@ -1,4 +1,4 @@
-"""The prior of the network whose posterior is drawn by rejection."""
+"""The prior of the problem known-network, whose posterior is sampled by rejection."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from bnnzoo import AbstractPrior, Layout, number
 
 
 class TwoScales(AbstractPrior):
-    """N(0, inner^2) in the first layer, N(0, outer^2) on the weights and N(0, 1) on the biases of the last layer."""
+    """Prior N(0, inner^2) in the first layer; N(0, outer^2) for weights and N(0, 1) for biases in the last layer."""
 
     inner: Annotated[float, Gt(0), Doc("standard deviation of weights and biases of the first layer")] = number(2.0)
     outer: Annotated[float, Gt(0), Doc("standard deviation of weights of the last layer")] = number(0.25)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
-        """Return the normal distribution of each parameter, batch shape `[dim]`."""
+        """Return the normal distributions of all parameters, with the batch shape `[dim]`."""
         first = layout.blocks[0].layer
         is_inner = np.concatenate([np.full(block.size, block.layer == first) for block in layout.blocks])
         is_bias = np.concatenate([np.full(block.size, block.name.endswith("bias")) for block in layout.blocks])

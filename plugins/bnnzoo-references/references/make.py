@@ -31,11 +31,11 @@ LARGEST_RHAT, SMALLEST_ESS = 1.01, 4000
 _MOST_BYTES = 300_000
 _SMALL = 4096
 _BITS = 10
-"""Bits of the mantissa that are stored: a relative error of at most 2^-11 = 0.0005."""
+"""Number of bits of the mantissa that are stored. The relative error is at most 2^-11 = 0.0005."""
 
 
 def main() -> None:
-    """Make the references that the command line names."""
+    """Make the reference posteriors of the problems that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument("--work", type=Path, default=Path("reference-runs"), help="folder of the long runs")
@@ -60,7 +60,7 @@ def run_recipe(name: str, path: Path, budget: str | None = None) -> None:
 
 
 def condense(name: str, path: Path) -> None:
-    """Write the reference file of a finished run and the checksums, and store the numbers of steps in the recipe."""
+    """Write the reference file of a finished run and all checksums, and store the numbers of steps in the recipe."""
     run = bnnzoo.open(path)
     attributes, tree, count = description(name, run), run.posterior, run.predictor.record.shape[1]
     target = POSTERIORS / f"{name}.nc"
@@ -83,7 +83,10 @@ def condense(name: str, path: Path) -> None:
 
 
 def description(name: str, run: bnnzoo.Run) -> dict[str, Any]:
-    """Return the attributes of a reference: those of the run, and diagnostics of all draws at all inputs."""
+    """Return the attributes of a reference: those of the run, and convergence diagnostics of the network outputs.
+
+    The diagnostics use all draws of the run, and the outputs at all stored inputs.
+    """
     predictor, record = run.predictor, run.predictor.record
     inputs = record.probes(10**6)
     values = predictor.functions(inputs)
@@ -112,7 +115,7 @@ def description(name: str, run: bnnzoo.Run) -> dict[str, Any]:
 
 
 def parameters(run: bnnzoo.Run) -> int:
-    """Return the number of sampled parameters."""
+    """Return the number of parameters that the run samples."""
     from bnnzoo.assembly import Problem
     from bnnzoo.recipe import recipe_from
 
@@ -120,7 +123,7 @@ def parameters(run: bnnzoo.Run) -> int:
 
 
 def write(path: Path, tree: xr.DataTree, attributes: dict[str, Any], stride: int) -> None:
-    """Write every `stride`-th draw, without training rows. The package offers the rows as a data set."""
+    """Write a reference file with every `stride`-th draw, and without the training rows, which are a data set."""
     constant, observed = tree["constant_data"].to_dataset(), tree["observed_data"].to_dataset()
     stats = tree["sample_stats"].to_dataset()
     groups: dict[str, xr.Dataset] = {
@@ -149,7 +152,10 @@ def _thinned(dataset: xr.Dataset, stride: int) -> xr.Dataset:
 
 
 def rounded(values: xr.DataArray) -> xr.DataArray:
-    """Return float64 numbers rounded to a few bits of the mantissa, so that they compress well."""
+    """Return float64 numbers rounded to 10 bits after the leading bit, so that the file compresses well.
+
+    Numbers of other types are returned without change.
+    """
     if values.dtype != np.float64:
         return values
     return values.copy(data=round_bits(values.to_numpy()))
@@ -163,7 +169,7 @@ def round_bits(values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 
 
 def write_sums() -> None:
-    """Write the checksums of all reference files, as `sha256sum` does."""
+    """Write the checksums of all reference files, in the format of `sha256sum`."""
     files = sorted(POSTERIORS.glob("*.nc"))
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
     SUMS.write_text("".join(lines), encoding="utf-8")

@@ -19,7 +19,7 @@ def main() -> None:
 
 
 def row(name: str) -> list[str]:
-    """Return the cells of a reference."""
+    """Return the cells of the row for the reference `name`."""
     run = bnnzoo.open(file_of(registry.find(registry.REFERENCES, name)))
     about = run.attributes
     starts, kept = run.predictor.record.shape
