@@ -64,7 +64,7 @@ def build_problem(recipe: Recipe, dataset: Dataset | None = None, model: Abstrac
         _warn_of_repeated_rows(rows, earlier, path)
         note = (
             f"the prior is normal, with the moments of the parameters in {draws} draws of {path}; so the posterior "
-            "approximates that of the rows of both runs"
+            "approximates the posterior given the rows of both runs"
         )
         rows = dataclasses.replace(rows, notes=(*rows.notes, note))
         problem = Problem.from_recipe(recipe, rows, model, scaler=earlier.require_description().scaler)
@@ -123,7 +123,7 @@ def _with_settings_of(earlier: Problem, recipe: Recipe, path: Path) -> Recipe:
     if changes["stochastic"] != "all" and changes["init"] != str(path):
         raise UsageError(
             f"{path}: [[prior_from]]: with {setting('stochastic', changes['stochastic'])}, the parameters that are not "
-            "sampled must be those of this run; remove [[init]]"
+            "sampled must be those of the earlier run; remove [[init]]"
         )
     return dataclasses.replace(recipe, **changes)
 

@@ -192,7 +192,7 @@ def next_command(folder: Path, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 class _CurrentRows:
-    """The current training rows of recipes. Rows that several jobs share are read once."""
+    """The training rows of recipes, as the data files contain them now. Rows that several jobs share are read once."""
 
     def __init__(self) -> None:
         self._sha256_by_rows: dict[tuple[Any, ...], str] = {}

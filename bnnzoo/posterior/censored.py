@@ -60,7 +60,7 @@ class Censored(AbstractLikelihood):
         return self.likelihood.with_exposure(output, log_exposure)
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        """Return the largest log density of the known values. An interval contributes at most log 1 = 0."""
+        """Return the largest log-likelihood of a target over all outputs; an interval contributes at most log 1 = 0."""
         if target.ndim == 1:
             return self.likelihood.upper_bound(target)
         is_known = target[:, 0] == target[:, 1]

@@ -173,7 +173,7 @@ class Recipe:
 
     @property
     def init_file(self) -> Path | None:
-        """The file with the draws or the network of the initial positions; None if `init` is not a file."""
+        """The file that gives the initial positions, a run or a network; None if `init` is not a file."""
         return None if self.init is None or self.init in INITS else Path(self.init)
 
     @property

@@ -97,7 +97,7 @@ def _round_trip(parameter: Parameter) -> str:
         return "natural returns different values for NumPy and JAX arrays"
     restored = np.asarray(parameter.unconstrained(natural))
     if restored.shape != u.shape or not np.allclose(restored, u, atol=1e-4):
-        return "unconstrained is not the inverse of natural, so bnnzoo could not read the draws of a file"
+        return "the method unconstrained does not invert the method natural, so bnnzoo could not read back stored draws"
     return ""
 
 

@@ -419,7 +419,7 @@ def test_the_rows_that_a_step_needs_predict_sigma2_within_a_factor_of_two(name):
     assert 0.5 < rows_needed / 200 / measured < 2
     remark = sampler.remark(posterior, {"rows_needed": rows_needed})
     assert remark.startswith(
-        f"the noise of the log acceptance ratio would have variance sigma2 = 1 with {rows_needed:.3g} rows"
+        f"a step would need {rows_needed:.3g} rows, drawn with replacement, for a noise of the log acceptance ratio"
     )
     # Without a control variate, the remark suggests to sample a subspace.
     hopeless = sampler.remark(posterior, {"rows_needed": 1e6})

@@ -222,7 +222,7 @@ def test_settings_and_initial_positions_are_those_of_the_earlier_run(tmp_path):
     assert (recipe.stochastic, recipe.init) == ("last", str(out))
     assert recipe.model.fields["hidden"] == [3]
     assert recipe.likelihood.fields["scale"] == 0.4
-    with pytest.raises(UsageError, match="the parameters that are not sampled must be those of this run"):
+    with pytest.raises(UsageError, match="the parameters that are not sampled must be those of the earlier run"):
         _problem(out, init="map")
     second = _sample_network(tmp_path / "second.nc", prior_from=str(out))
     fixed = [each.posterior["constant_data"]["fixed_layers_0_weight"] for each in (second, bnnzoo.open(out))]

@@ -144,7 +144,7 @@ class Learned(Noise):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("no inverse", "unconstrained is not the inverse of natural"),
+        ("no inverse", "the method unconstrained does not invert the method natural"),
         ("JAX alone", "it must return a NumPy array"),
         *(
             pytest.param(*pair, marks=pytest.mark.slow)

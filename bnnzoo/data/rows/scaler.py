@@ -76,7 +76,7 @@ class Scaler:
         if [array.shape for array in arrays] != shapes or not all(np.isfinite(array).all() for array in arrays):
             raise ValueError("its scaling does not match its data")
         if not (np.all(_is_valid_divisor(self.x_sd)) and np.all(_is_valid_divisor(self.y_sd))):
-            raise ValueError("its scaling divides by zero")
+            raise ValueError("a standard deviation of its scaling is zero, negative or too small")
 
     def scale_inputs(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return x [N, ...] in the network's units, float32. Images in uint8 are returned unchanged."""

@@ -209,7 +209,8 @@ def drift_estimator(
     Args:
         posterior: the target distribution.
         anchor: the anchor of the control variate; None if there is no control variate.
-        batch: the data of the estimate; None to use only the sum of the polynomials, which requires an anchor.
+        batch: the data of the estimate; None to use only the control variate (the sum of the Taylor polynomials of all
+            data), which requires an anchor.
         weights: weight of each datum in means over the batch; None if all weights are equal.
     """
     prior, power = jax.grad(posterior.log_prior), posterior.likelihood_power
