@@ -40,8 +40,8 @@ def load(spec: Spec, *, task: str | None = None, **options: Any) -> Dataset:
         spec: the data: the name of a registered data set, a file, an IDX folder, a data frame, a pair of arrays (x, y),
             or one array of rows without inputs.
         task: `regression`, `classification` or `density`; by default the data determine the task. `density` models all
-            columns, or, if `target` or `columns` is set, only the columns named there. It is the default for data without
-            inputs: one array, an .npz file with only x or y, or a table in which every column is a target.
+            columns, or, if `target` or `columns` is set, only the columns named there. It is the default for data
+            without inputs: one array, an .npz file with only x or y, or a table in which every column is a target.
             The default for a table with one target is classification if the target is text, booleans, or exactly the
             numbers 0..C-1 with 2 <= C <= 20. The default for other tables, and with `exposure` or censored targets, is
             regression. For arrays, the type of y determines the default, see `from_arrays`. For an IDX folder, the
