@@ -37,6 +37,7 @@ LINEAR: dict[str, Any] = {
 """Linear regression with known noise: Gibbs steps draw from the exact posterior, so the draws are independent."""
 
 
+@pytest.mark.long
 def test_gibbs_uses_the_moments_of_a_learned_noise_scale(tmp_path):
     """Both samplers must agree. The control is the same run with the prior HalfNormal(1) of the scale."""
     x, y = _rows()
