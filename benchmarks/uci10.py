@@ -1,6 +1,7 @@
 """Write the tables of docs/uci10.md and its sortable page from the stored results of `bnnzoo bench run`.
 
-    bnnzoo bench run --problems UCI10 --methods default,gp,catboost,ngboost --folds 0 --budget 2m -o docs/results/uci10
+    bnnzoo bench run --problems UCI10 --methods default,gp,catboost,ngboost --folds 0-2 --budget 2m \\
+        -o docs/results/uci10
     python benchmarks/uci10.py
 
 UCI10 holds folders NAME/data.csv.gz (target last) and NAME/test_mask.csv.gz (column k marks the test rows of split k).
