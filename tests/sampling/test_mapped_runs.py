@@ -119,7 +119,7 @@ def test_results_of_a_run_on_a_large_file(data, make_large, tmp_path):
     make_large()
     runs = [sampled(data, tmp_path / f"run{seed}.nc", init="prior", seed=seed) for seed in (0, 1)]
     assert {"nll", "rmse", "crps"} <= {difference.metric for difference in bnnzoo.compare(runs).paired}
-    assert runs[0].audit(chains=4, seconds=1).outcome in ("passed", "drifted", "undecided")
+    assert runs[0].audit(chains=4, seconds=1.0).outcome in ("passed", "drifted", "undecided")
     with pytest.raises(UsageError, match="evidence needs the training rows, but the file of this run does not"):
         estimators.log_likelihoods(runs[0].predictor, np.arange(3))
 
