@@ -30,12 +30,6 @@ COLUMNS = {
 }
 """Columns of the table. Each has a list of keys, and a cell shows the value of the first key that the row has."""
 
-_ROW_FIELDS = (
-    *("data", "target", "columns", "drop", "categories", "missing", "missing_code", "unseen", "exposure"),
-    *("censored", "separator", "decimal", "skip_rows", "encoding", "test_fraction", "split_seed"),
-)
-"""The recipe keys that determine the training rows, apart from the task."""
-
 MAX_COMPARED = 4
 """Largest number of runs that are compared pair by pair automatically."""
 
@@ -200,8 +194,10 @@ class _CurrentRows:
     def sha256(self, recipe: Recipe, task: str) -> str:
         """Return the SHA-256 of the rows that the recipe would train on."""
         from bnnzoo.data import load_recipe_data, split
+        from bnnzoo.data.loading.load import ROW_FIELDS
 
-        row_key = (*(getattr(recipe, name) for name in _ROW_FIELDS), task)
+        fields = (*ROW_FIELDS, "test_fraction", "split_seed")
+        row_key = (*(getattr(recipe, name) for name in fields), task)
         if row_key not in self._sha256_by_rows:
             rows = load_recipe_data(recipe).as_task(task)
             train, _ = split(rows, test_fraction=recipe.test_fraction, seed=recipe.split_seed)

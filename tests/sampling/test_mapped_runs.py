@@ -12,7 +12,7 @@ import pytest
 
 import bnnzoo
 from bnnzoo.assembly import row_source
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import DamagedError, UsageError
 from bnnzoo.evaluation.evidence import estimators
 from bnnzoo.files import mapped
 from bnnzoo.posterior import passes
@@ -108,8 +108,9 @@ def test_a_changed_data_file_is_refused(change, data, make_large, tmp_path):
         "length": r"has changed since the start of the run \(got \d+ bytes, expected \d+\)",
         "missing": "no such file, but the run needs the training rows in it",
     }[change]
-    with pytest.raises(UsageError, match=problem):
+    with pytest.raises(UsageError, match=problem) as error:
         bnnzoo.resume(out, draws=80, progress=False)
+    assert not isinstance(error.value, DamagedError)  # the run file is intact
     assert_same_draws(bnnzoo.open(out), run)
 
 

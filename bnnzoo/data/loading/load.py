@@ -88,6 +88,11 @@ def load(spec: Spec, *, task: str | None = None, **options: Any) -> Dataset:
     return source.dataset(task)
 
 
+_COLUMN_FIELDS = ("task", *(name for name in ColumnChoice._fields if name != "reading"))
+ROW_FIELDS = ("data", *_COLUMN_FIELDS, *vars(PLAIN))
+"""Fields of a recipe that determine its rows, before the split into training and test rows."""
+
+
 def load_recipe_data(recipe: Recipe, spec: Spec = None) -> Dataset:
     """Load the data of a recipe for training.
 
@@ -101,7 +106,7 @@ def load_recipe_data(recipe: Recipe, spec: Spec = None) -> Dataset:
     if spec is None and recipe.data is None:
         raise UsageError("no data; name a data set or a file with [[data]] (bnnzoo list datasets)")
     reading = Reading.from_options(**{name: getattr(recipe, name) for name in vars(PLAIN)})
-    options = {name: getattr(recipe, name) for name in ("task", *ColumnChoice._fields) if name != "reading"}
+    options = {name: getattr(recipe, name) for name in _COLUMN_FIELDS}
     return load(recipe.data if spec is None else spec, **options, reading=reading)
 
 

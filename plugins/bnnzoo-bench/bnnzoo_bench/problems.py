@@ -38,6 +38,11 @@ class Problem(NamedTuple):
         """Whether the problem is a reference posterior. The reference fixes the model, and each method is a sampler."""
         return self.path.suffix == ".nc"
 
+    @property
+    def is_diabetes(self) -> bool:
+        """Whether the problem is the table of scikit-learn. A user's CSV file is never compressed."""
+        return self.name == "diabetes" and self.path.suffix == ".gz"
+
 
 class Rows(NamedTuple):
     """Training and test rows of a fold, in the units of the data."""
@@ -70,7 +75,7 @@ def find_problems(paths: Iterable[Path], target: str | None = None) -> list[Prob
             raise UsageError(
                 f"{problem.path}: the name {problem.name!r} is also the name of {other.path}; rename one of them"
             )
-        if not (problem.path.is_dir() or problem.is_reference or problem == _diabetes()):
+        if not (problem.path.is_dir() or problem.is_reference or problem.is_diabetes):
             _check_header(problem)
     if len({problem.is_reference for problem in problems}) > 1:
         raise UsageError("--problems: references and tables cannot be in the same benchmark; use two folders with -o")
@@ -173,7 +178,7 @@ def read_rows(problem: Problem, fold: int, seed: int) -> Rows:
 
 
 def _read_table(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    if problem.name == "diabetes" and problem.path.suffix == ".gz":
+    if problem.is_diabetes:
         from sklearn.datasets import load_diabetes
 
         table: Any = load_diabetes(scaled=False)

@@ -152,9 +152,8 @@ def count_wins(lines: Sequence[Line], methods: Sequence[str], metric: str) -> di
         best[winner] += 1
         for method in methods:
             difference = paired_difference(shared, problem, method, winner, metric)
-            has_error = difference is not None and difference.se is not None and np.isfinite(scores[method])
-            is_clear = difference is not None and difference.is_clear
-            tied[method] += method == winner or (has_error and not is_clear)
+            is_known = difference is not None and difference.se is not None and not difference.is_clear
+            tied[method] += method == winner or (is_known and bool(np.isfinite(scores[method])))
     return {method: Wins(best[method], tied[method]) for method in methods}
 
 
