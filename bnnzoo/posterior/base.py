@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import passes
@@ -26,6 +26,25 @@ class Data(NamedTuple):
 
     x: Shaped[Array | np.ndarray, "num_data ..."]
     y: Shaped[Array | np.ndarray, "num_data ..."]
+
+
+class CountedData(NamedTuple):
+    """Rows of data and rows of padding. If `counts` is false for a row, its log-likelihood is 0 at every theta."""
+
+    x: Shaped[Array | np.ndarray, "num_data ..."]
+    y: Shaped[Array | np.ndarray, "num_data ..."]
+    counts: Bool[Array | np.ndarray, " num_data"]
+
+
+class WeightedData(NamedTuple):
+    """Rows of data and the weight of each row in a Gauss-Newton matrix. The log-likelihood has no weights."""
+
+    x: Shaped[Array | np.ndarray, "num_data ..."]
+    y: Shaped[Array | np.ndarray, "num_data ..."]
+    weight: Float[Array, " num_data"]
+
+
+AnyData = Data | CountedData | WeightedData
 
 
 class AbstractPosterior(eqx.Module):

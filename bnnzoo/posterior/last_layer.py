@@ -23,9 +23,9 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int
 
-from bnnzoo.posterior.base import AbstractPosterior
+from bnnzoo.posterior.base import AbstractPosterior, CountedData
 from bnnzoo.posterior.likelihoods import Gaussian, Heteroscedastic, StudentT
-from bnnzoo.posterior.network import CountedData, NetworkPosterior
+from bnnzoo.posterior.network import NetworkPosterior
 
 _MOST_FEATURES, _MOST_ELEMENTS = 32, 2**21
 """Largest number of features of the last layer (with the constant 1), and largest number of features times rows.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import passes
-from bnnzoo.posterior.base import AbstractPosterior, Data
+from bnnzoo.posterior.base import AbstractPosterior, AnyData, CountedData, Data
 from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.posterior.layout import Block, Layout, named_leaves, network_layout
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter
@@ -26,14 +26,6 @@ _LEAST_BUCKET = 16
 """Smallest step of `in_bucket`, which rounds up the number of rows to a multiple of a step."""
 
 
-class CountedData(NamedTuple):
-    """Rows of data and rows of padding. If `counts` is false for a row, its log-likelihood is 0 at every theta."""
-
-    x: Shaped[Array | np.ndarray, "num_data ..."]
-    y: Shaped[Array | np.ndarray, "num_data ..."]
-    counts: Bool[Array | np.ndarray, " num_data"]
-
-
 class NetworkPosterior(AbstractPosterior):
     """The posterior of a network's weights and of the sampled parameters of its likelihood and its prior.
 
@@ -43,7 +35,7 @@ class NetworkPosterior(AbstractPosterior):
 
     has_outputs: ClassVar[bool] = True
 
-    data: Data | CountedData
+    data: AnyData
     network: PyTree
     likelihood: AbstractLikelihood
     prior: AbstractPrior
@@ -214,7 +206,7 @@ class NetworkPosterior(AbstractPosterior):
 
         return self.over_data(batch_features)
 
-    def noise_widths(self, theta: Float[Array, " dim"], batch: Data | CountedData) -> Float[Array, " batch"] | None:
+    def noise_widths(self, theta: Float[Array, " dim"], batch: AnyData) -> Float[Array, " batch"] | None:
         """Return each row's noise sd (geometric mean over the targets); None unless the outputs determine the noise."""
         if not self.likelihood.noise_by_row:
             return None
@@ -253,7 +245,7 @@ class NetworkPosterior(AbstractPosterior):
         }
         return likelihood | {f"prior_{p.name}": p for p in self.prior.parameters(self.layout.network)}
 
-    def log_likelihood(self, theta: Float[Array, " dim"], batch: Data | CountedData) -> Float[Array, " batch"]:
+    def log_likelihood(self, theta: Float[Array, " dim"], batch: AnyData) -> Float[Array, " batch"]:
         """Return log p(y_i | x_i, theta) of each datum; 0 for padding."""
         return self.log_likelihood_of_outputs(theta, self.outputs(theta, jnp.asarray(batch.x)), batch)
 
@@ -264,7 +256,7 @@ class NetworkPosterior(AbstractPosterior):
         return jnp.sum(self.log_likelihoods(theta))
 
     def log_likelihood_of_outputs(
-        self, theta: Float[Array, " dim"], outputs: Float[Array, "batch output"], batch: Data | CountedData
+        self, theta: Float[Array, " dim"], outputs: Float[Array, "batch output"], batch: AnyData
     ) -> Float[Array, " batch"]:
         """Return log p(y_i | x_i, theta) of each datum, given the network's outputs; 0 for padding."""
         values = jax.vmap(self.likelihood_at(theta).log_prob)(outputs, jnp.asarray(batch.y))
@@ -283,7 +275,7 @@ class NetworkPosterior(AbstractPosterior):
         """Return a draw from the prior as the initial position."""
         return self.sample_prior(key=key)
 
-    def log_likelihood_bounds(self, batch: Data | CountedData) -> Float[Array, " batch"]:
+    def log_likelihood_bounds(self, batch: AnyData) -> Float[Array, " batch"]:
         """Return an upper bound of each datum's log-likelihood over all theta; infinite if there is no bound."""
         return jax.vmap(self.likelihood.upper_bound)(jnp.asarray(batch.y)).astype(self.dtype)
 

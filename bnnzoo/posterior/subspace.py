@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Float, PyTree, Shaped
 
 from bnnzoo.errors import DamagedError, UsageError
+from bnnzoo.posterior.hashing import hash_key
 from bnnzoo.posterior.layout import Layout, network_layout
 from bnnzoo.posterior.priors import AbstractPrior
 
@@ -146,7 +147,7 @@ class SubspaceNetwork(eqx.Module):
         different draws of z have independent eps.
         """
         assert self.others is not None
-        eps = jax.random.normal(_key_of(self.z), self.others.shape[1:], self.z.dtype)
+        eps = jax.random.normal(hash_key(self.z), self.others.shape[1:], self.z.dtype)
         return jax.jvp(self._outputs_at(lambda n: jax.vmap(n)(x)), (self.mode,), (self.others @ eps,))[1]
 
     def _outputs(self, outputs: Callable[[Any], Array]) -> Array:
@@ -166,14 +167,6 @@ class SubspaceNetwork(eqx.Module):
             return outputs(eqx.combine(parameters, self.rest))
 
         return outputs_at
-
-
-def _key_of(values: Float[Array, " value"]) -> PRNGKeyArray:
-    """Return a random key that is a hash of the bits of an array."""
-    words = jax.lax.bitcast_convert_type(values, jnp.uint32).ravel()
-    factors = 2 * jax.lax.iota(jnp.uint32, len(words)) + 1
-    sums = [jnp.sum(words * (factors * jnp.uint32(odd))) for odd in (0x9E3779B1, 0x85EBCA6B)]
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(0), sums[0]), sums[1])
 
 
 class InducedNormal(AbstractPrior):

@@ -16,7 +16,7 @@ import numpy as np
 
 from bnnzoo import store
 from bnnzoo.assembly import Problem
-from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, message_of
+from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, UsageError, message_of
 from bnnzoo.files.shell import quoted
 from bnnzoo.finding import sentence, spelling
 from bnnzoo.observers.broadcast import Broadcast
@@ -28,6 +28,7 @@ from bnnzoo.sampling.devices.processes import LostProcessError
 from bnnzoo.sampling.evaluations import WARMUP_STEPS
 from bnnzoo.sampling.initial import budget
 from bnnzoo.sampling.job import Job, Stop
+from bnnzoo.sampling.length_plan import LengthPlan
 from bnnzoo.sampling.loop import carry
 from bnnzoo.sampling.loop.loop import Carry, Chunk
 from bnnzoo.sampling.loop.worker import Submit, worker
@@ -63,8 +64,10 @@ def drive(
 
     Raises:
         InterruptedRunError: if `stop` returned a signal. The message contains the command that resumes the run.
+        UsageError: if the run is refused before its first step. Its part files are removed.
         BnnzooError: if the chains cannot continue. The earlier draws are kept.
     """
+    is_refused = False
     try:
         writer.update({"statistics": json.dumps(statistics.attributes(job.sampler))})
         seconds = Seconds(warmup=start_seconds) if saved is None else Seconds(**saved.seconds)
@@ -75,9 +78,12 @@ def drive(
             _drive(driver, thetas, tell, stop)
         except BaseException as error:
             log.observe(run_log.run_failure(error, driver.num_draws))
+            is_refused = driver.is_refused_by(error)
             raise
     finally:
         writer.release()
+        if is_refused:
+            store.discard(writer.out, finished=False)
 
 
 def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> None:
@@ -92,6 +98,8 @@ def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> N
         message = f"{name}: stopped after {num_draws} of {job.recipe.draws} draws; continue: {command}"
         raise InterruptedRunError(message, error.exit_code - 128) from None
     except BnnzooError as error:
+        if driver.is_refused_by(error):
+            raise
         num_draws = driver.stop_early()
         # If this run was meant to replace a complete file, that file is still at `out`.
         location = writer.folder if store.is_complete(writer.out) else writer.out
@@ -124,9 +132,6 @@ class _Driver:
         self.chunk: Chunk | None = None
         self.ended = "draws"
         self.start_seconds = start_seconds
-        self.window_start = (0, 0.0)
-        """Number of warm-up steps, and the clock time, at the start of the current window of warm-up."""
-        self.last_window: tuple[int, float] | None = None
         self.inspection_program: Future[chain_findings.InspectionProgram] | None = None
         self.resume = None if saved is None or restored is None else (restored, saved.next_step)
         if self.resume is not None:
@@ -140,6 +145,10 @@ class _Driver:
         recipe = self.job.recipe
         return 0 if self.chunk is None else max(0, self.chunk.next_step - recipe.warmup) // recipe.thin
 
+    def is_refused_by(self, error: BaseException) -> bool:
+        """Whether the run was refused before its first step."""
+        return isinstance(error, UsageError) and self.chunk is None
+
     def run(self, thetas: Any, tell: Observer, stop: Stop | None) -> None:
         """Run the chains until the run ends, and set `ended` to the reason for its end."""
         # A run that was interrupted at a test point has not been tested there yet.
@@ -148,6 +157,7 @@ class _Driver:
             self.job.placement.processes.announce_end()
             self._record_lengths()
             return
+        plan = LengthPlan(self.seconds, self.start_seconds, tell)
         tell(Progress("compile", 0, 1))
         try:
             # Always close the generator of chunks: other processes may be waiting for the next chunk.
@@ -158,12 +168,15 @@ class _Driver:
                         thetas,
                         resume=self.resume,
                         seconds=self.seconds,
-                        plan_warmup=lambda step: self._plan_warmup(step, tell),
+                        plan_warmup=lambda step: self._adopt_warmup(
+                            plan.after_window(self.job.problem, self.job.sampler, step)
+                        ),
+                        revise_warmup=lambda seconds: self._adopt_warmup(plan.after_pilot(self.job.problem, seconds)),
                         plan_thinning=lambda: self.job.recipe.thin,
                     )
                 ) as stream,
             ):
-                self._store_chunks(stream, submit, tell, stop)
+                self._store_chunks(stream, submit, plan, tell, stop)
         finally:
             # Count the time that the loop itself does not count, such as the end of the last chunk.
             self.seconds.sampling += self._uncounted()
@@ -173,7 +186,9 @@ class _Driver:
         """Return the seconds of the run that do not yet belong to a phase in `seconds`."""
         return time.perf_counter() - self.adjusted_start - self.seconds.total
 
-    def _store_chunks(self, stream: Iterable[Chunk], submit: Submit, tell: Observer, stop: Stop | None) -> None:
+    def _store_chunks(
+        self, stream: Iterable[Chunk], submit: Submit, plan: LengthPlan, tell: Observer, stop: Stop | None
+    ) -> None:
         last_checkpoint, modes_written = time.monotonic(), False
         for chunk in stream:
             recipe = self.job.recipe  # the end of a window of warm-up can change the number of steps
@@ -202,7 +217,7 @@ class _Driver:
             # Keep the checkpoint at the end of warm-up: if part files are damaged, all draws can be repeated from it.
             is_warmup_end = not is_sampling and chunk.next_step == recipe.warmup
             if not is_sampling:
-                self._plan_thinning(chunk)
+                self._adopt(plan.after_chunk(self.job.problem, chunk))
                 recipe = self.job.recipe
             if is_warmup_end or time.monotonic() - last_checkpoint >= recipe.checkpoint_every:
                 self._checkpoint(chunk, keep=is_warmup_end)
@@ -214,49 +229,8 @@ class _Driver:
                 self.ended = reason
                 break
 
-    def _plan_thinning(self, chunk: Chunk) -> None:
-        """Measure the time of a step in the second half of warm-up, and set the thinning at the end of warm-up.
-
-        The new recipe is written before the checkpoint at the end of warm-up, so a resumed run has the same thinning.
-        """
-        recipe, clock = self.job.recipe, time.perf_counter()
-        if not recipe.budget:
-            return
-        if chunk.next_step < recipe.warmup:
-            if self.last_window is None and 2 * chunk.next_step >= recipe.warmup:
-                self.last_window = (chunk.next_step, clock)
-            return
-        if self.last_window is None or not (budget_left := stopping.budget_left(recipe, self.seconds)) > 0:
-            return
-        step, start_clock = self.last_window
-        problem = budget.with_thinning(
-            self.job.problem,
-            chunk.sampler,
-            warmup_step_seconds=(clock - start_clock) / (chunk.next_step - step),
-            seconds_left=budget_left,
-            means={name: float(np.mean(values)) for name, values in chunk.stats.items()},
-        )
-        self._adopt(problem)
-
-    def _plan_warmup(self, step: int, tell: Observer) -> int:
-        """Return the number of warm-up steps at the end of a window: fewer than planned if warm-up takes too long.
-
-        The new recipe is written before the next checkpoint, so a resumed run has the same warm-up.
-        """
-        first_step, start_clock = self.window_start
-        self.window_start = (step, clock := time.perf_counter())
-        if not first_step:  # the first window since the start, or since the run was resumed
-            return self.job.recipe.warmup
-        problem = budget.with_shorter_warmup(
-            self.job.problem,
-            self.job.sampler,
-            step=step,
-            warmup_seconds=self.seconds.warmup,
-            start_seconds=self.start_seconds,
-            step_seconds=(clock - start_clock) / (step - first_step),
-        )
-        if problem is not self.job.problem:
-            tell(Progress("note", 0, 0, note=budget.describe_shorter_warmup(problem)))
+    def _adopt_warmup(self, problem: Problem) -> int:
+        """Use a problem as the job's problem (see `_adopt`), and return its number of warm-up steps."""
         self._adopt(problem)
         return problem.recipe.warmup
 
@@ -274,18 +248,10 @@ class _Driver:
         recipe = self.job.recipe
         if not recipe.budget and not recipe.until:
             return
-        stops, problem = stopping.test_points(self.job, self.num_draws), self.job.problem
-        problem = dataclasses.replace(problem, recipe=budget.with_drawn_lengths(recipe, self.num_draws))
-        self.job = dataclasses.replace(self.job, problem=problem)
-        self.writer.update(
-            {
-                "ended": self.ended,
-                "stops": json.dumps(stops),
-                "draws_requested": self.num_draws,
-                **({"budget": recipe.budget} if recipe.budget else {}),
-                **({"recipe": to_yaml(problem.resolved_recipe())} if problem.description is not None else {}),
-            }
-        )
+        attributes = {"ended": self.ended} | stopping.length_attributes(self.job, self.num_draws)
+        repeated = budget.with_drawn_lengths(recipe, self.num_draws)
+        self._adopt(dataclasses.replace(self.job.problem, recipe=repeated))
+        self.writer.update(attributes)
 
     def stop_early(self) -> int:
         """Save a checkpoint, write a file with the draws so far, and return their number per chain."""

@@ -59,6 +59,7 @@ class Job:
         seconds: Seconds | None = None,
         stop_signal: Stop | None = None,
         plan_warmup: Callable[[int], int] | None = None,
+        revise_warmup: Callable[[float], int] | None = None,
         plan_thinning: Callable[[], int] | None = None,
     ) -> Generator[Chunk, None, None]:
         """Run the sampling loop of this job, chunk by chunk.
@@ -68,8 +69,9 @@ class Job:
             resume: see `loop.chunks`.
             seconds: see `loop.chunks`.
             stop_signal: function that returns the number of a signal that stops all processes, or 0.
-            plan_warmup: see `loop.chunks`. Without a budget, `plan_warmup` and `plan_thinning` are ignored, because
-                the lengths are fixed.
+            plan_warmup: see `loop.chunks`. Without a budget, `plan_warmup`, `revise_warmup` and `plan_thinning` are
+                ignored, because the lengths are fixed.
+            revise_warmup: see `loop.chunks`.
             plan_thinning: see `loop.chunks`.
         """
         recipe = self.recipe
@@ -83,6 +85,7 @@ class Job:
             placement=self.placement,
             planned_warmup=recipe.windowed_warmup,
             plan_warmup=(plan_warmup or (lambda _: recipe.warmup)) if recipe.budget else None,
+            revise_warmup=(revise_warmup or (lambda _: recipe.warmup)) if recipe.budget else None,
             thin=recipe.thin,
             plan_thinning=(plan_thinning or (lambda: recipe.thin)) if recipe.budget else None,
             keep_warmup=recipe.keep_warmup,

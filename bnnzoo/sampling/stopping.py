@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 
 from bnnzoo.recipe import Recipe, duration
 from bnnzoo.sampling import verdict
-from bnnzoo.sampling.initial import budget
+from bnnzoo.sampling.initial import budget_check
 from bnnzoo.sampling.job import Job, ends_at_test_points, ladder
 from bnnzoo.sampling.seconds import Seconds
 
@@ -33,7 +34,7 @@ def reason_to_end(job: Job, out: Path, num_draws: int, seconds: Seconds) -> str:
         stride = _stride(job, num_draws)
         if reason := verdict.reason_to_end(out, stride, job.own_model, by_predictions=by_predictions):
             return reason
-    if recipe.budget and num_draws >= budget.FEWEST_DRAWS and budget_left(recipe, seconds) <= 0:
+    if recipe.budget and num_draws >= budget_check.FEWEST_DRAWS and budget_left(recipe, seconds) <= 0:
         return "budget"
     return ""
 
@@ -42,6 +43,15 @@ def test_points(job: Job, num_draws: int) -> list[int]:
     """Return the numbers of draws, up to `num_draws`, at which convergence is tested."""
     stops = ladder(job.recipe.draws) if ends_at_test_points(job.recipe) else []
     return [stop for stop in stops if stop <= num_draws and _stride(job, stop)]
+
+
+def length_attributes(job: Job, num_draws: int) -> dict[str, str | int | float]:
+    """Return the attributes of the file that describe the length of a run with a budget or a test of convergence."""
+    attributes: dict[str, str | int | float] = {
+        "stops": json.dumps(test_points(job, num_draws)),
+        "draws_requested": num_draws,
+    }
+    return attributes | ({"budget": job.recipe.budget} if job.recipe.budget else {})
 
 
 def expected_draws(recipe: Recipe, num_draws: int, seconds: Seconds) -> int:

@@ -23,7 +23,7 @@ from bnnzoo.progress import Progress
 from bnnzoo.recipe import duration, read_layer, recipe_from, resolve
 from bnnzoo.sampling import verdict
 from bnnzoo.sampling.devices.placement import place_chains
-from bnnzoo.sampling.initial import budget
+from bnnzoo.sampling.initial import budget, budget_check, measured_lengths
 from bnnzoo.sampling.job import ladder
 
 
@@ -141,7 +141,7 @@ def test_budgets_below_ten_seconds_are_spent_without_checks():
 def test_without_convergence_the_time_ends_it(data, tmp_path):
     run = bnnzoo.sample("linear", "mala", data=data, out=tmp_path / "run.nc", budget="2s", until="budget", **SHORT)
     assert run.attributes["ended"] in ("budget", "draws")
-    assert budget.FEWEST_DRAWS <= run.attributes["draws_done"] == run.attributes["draws_requested"]
+    assert budget_check.FEWEST_DRAWS <= run.attributes["draws_done"] == run.attributes["draws_requested"]
     assert run.attributes["seconds_warmup"] + run.attributes["seconds_sampling"] < 12  # on a loaded machine
 
 
@@ -297,7 +297,7 @@ def test_the_thinning_follows_from_the_measured_time_of_a_step(data):
     def thinning(step_seconds, seconds_left, sampler="mala", means=None, **options):
         problem = _problem(data, sampler, budget="1m", **options)
         how = {"warmup_step_seconds": step_seconds, "seconds_left": seconds_left, "means": means or {}}
-        return budget.with_thinning(problem, problem.sampler, **how).recipe.thin
+        return measured_lengths.with_thinning(problem, problem.sampler, **how).recipe.thin
 
     assert thinning(1e-3, 40.0) == 32  # 40 steps per draw
     assert thinning(1e-3, 40.0, draws=200) == 128
@@ -307,7 +307,7 @@ def test_the_thinning_follows_from_the_measured_time_of_a_step(data):
     assert thinning(1e-3, 40.0, "laplace") == 1
     unlimited = _problem(data, draws=5)
     how = {"warmup_step_seconds": 1e-3, "seconds_left": 40.0, "means": {}}
-    assert budget.with_thinning(unlimited, unlimited.sampler, **how) is unlimited
+    assert measured_lengths.with_thinning(unlimited, unlimited.sampler, **how) is unlimited
 
 
 @pytest.mark.long
@@ -315,7 +315,7 @@ def test_a_run_resumed_after_warm_up_keeps_its_measured_thinning(tmp_path, monke
     """The recipe with the thinning is written before the checkpoint at the end of warm-up."""
     plans = iter([4, 2])  # another answer after the resume
     monkeypatch.setattr(
-        budget,
+        measured_lengths,
         "with_thinning",
         lambda problem, *_, **__: problem.with_lengths(
             dataclasses.replace(problem.recipe, thin=next(plans)), problem.sampler
@@ -338,7 +338,7 @@ def test_a_run_resumed_after_warm_up_keeps_its_measured_thinning(tmp_path, monke
 
 def _shorter(problem, step, *, step_seconds, used, start=0.0):
     how = {"warmup_seconds": used, "start_seconds": start, "step_seconds": step_seconds}
-    return budget.with_shorter_warmup(problem, problem.sampler, step=step, **how).recipe
+    return measured_lengths.with_shorter_warmup(problem, problem.sampler, step=step, **how).recipe
 
 
 def test_a_slow_warm_up_ends_after_as_many_windows_as_the_budget_allows(data):
@@ -381,7 +381,7 @@ def test_a_shortened_warm_up_is_repeated_by_its_recipe_and_by_a_resumed_run(tmp_
             return problem
         return problem.with_lengths(dataclasses.replace(recipe, warmup=160, planned_warmup=400), problem.sampler)
 
-    monkeypatch.setattr(budget, "with_shorter_warmup", shorten)
+    monkeypatch.setattr(measured_lengths, "with_shorter_warmup", shorten)
     notes = []
     recipe = tiny.recipe(sampler, draws=40, warmup=400, thin=1, budget="5m")
     run = entrances.run_recipe(

@@ -13,11 +13,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from bnnzoo.posterior import AbstractPosterior, passes
+from bnnzoo.posterior.hashing import hash_key
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.samplers.common.preconditioner import Factor, prior_precision
 from bnnzoo.samplers.common.triangle import join_factors, triangle
 
 Kind = Literal["ggn", "fisher", "hessian"]
+_MOST_DERIVATIVES = 5e9
+"""Largest product of rows, outputs and parameters for which `ggn` uses the derivative of every output."""
 _ELEMENTS = 2**22
 """Largest number of derivatives (parameters x rows) that are computed together. It limits the memory."""
 
@@ -159,6 +162,11 @@ def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: K
     return Kronecker(tuple(matrices))
 
 
+def own_sd(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " own"]:
+    """Return the conditional posterior standard deviations of the likelihood's parameters, from their curvature."""
+    return jax.lax.rsqrt(_base(posterior, theta)[posterior.layout.network.dim :])
+
+
 def _negative_hessian(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
     """Return minus the Hessian of the log density, including the prior."""
     slope = jax.grad(posterior.log_density)
@@ -176,10 +184,16 @@ def kronecker_work(layout: Layout, num_rows: int) -> float:
 
 
 def num_rows(posterior: AbstractPosterior, kind: Kind) -> int:
-    """Return the number of rows that `_rows` returns for a datum: one per output for `ggn`, otherwise one."""
+    """Return the number of rows that `_rows` returns for a datum.
+
+    It is one per output for `ggn`, and otherwise one. It is also one for `ggn` if the derivatives of all outputs would
+    take very long to compute.
+    """
     if kind != "ggn":
         return 1
-    return jax.eval_shape(lambda: posterior.outputs(jnp.zeros(posterior.layout.dim), _first(posterior).x)).shape[1]
+    dim = posterior.layout.dim
+    num_outputs = jax.eval_shape(lambda: posterior.outputs(jnp.zeros(dim), _first(posterior).x)).shape[1]
+    return num_outputs if float(posterior.num_data) * num_outputs * dim <= _MOST_DERIVATIVES else 1
 
 
 def _lift_diagonal(matrix: Float[Array, "row row"]) -> Float[Array, "row row"]:
@@ -230,7 +244,9 @@ def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any,
 
     For `fisher` R_i has one row, the gradient of the datum's log-likelihood. For `ggn`, the generalised Gauss-Newton
     matrix (Schraudolph 2002), R_i is U' J. J is the Jacobian of the outputs, and U U' is the Hessian of
-    -log p(y | output), with its negative eigenvalues set to 0.
+    -log p(y | output), with its negative eigenvalues set to 0. If `num_rows` is smaller than the number of outputs,
+    R_i is one row, s' U' J with random signs s. Then R_i' R_i is an unbiased estimate of the curvature, because the
+    expectation of s s' is the identity (Martens, Sutskever and Swersky 2012).
     """
     inner = posterior.layout.network.dim
     if kind == "fisher":
@@ -241,7 +257,11 @@ def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any,
         target = jnp.asarray(datum.y)[0]
         output_hessian = -jax.hessian(log_prob)(outputs, target)
         values, vectors = jnp.linalg.eigh(_lift_diagonal(output_hessian))
-        (rows,) = jax.vmap(pull_back)((vectors * jnp.sqrt(jnp.maximum(values, 0.0))).T)
+        factor = (vectors * jnp.sqrt(jnp.maximum(values, 0.0))).T
+        if num_rows(posterior, kind) < len(factor):
+            key = hash_key(jnp.ravel(jnp.asarray(datum.x)).astype(jnp.float32))
+            factor = jax.random.rademacher(key, (1, len(factor)), factor.dtype) @ factor
+        (rows,) = jax.vmap(pull_back)(factor)
     # `_base` adds the curvature of the likelihood's own parameters.
     return rows.at[:, inner:].set(0.0)
 

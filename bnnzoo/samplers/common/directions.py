@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,24 +19,31 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.subspace import normal_moments
-from bnnzoo.samplers.common import climb, curvature, damped
+from bnnzoo.samplers.common import climb, curvature, damped, subspace_iteration
 from bnnzoo.samplers.common.preconditioner import Factor
+from bnnzoo.samplers.common.spectrum import Spectrum
 
 EXACT_UP_TO = 1500
 """Largest number of parameters for which all eigenvalues of the Gauss-Newton matrix are computed."""
 MOST_DIRECTIONS = 1024
 """Largest number of directions that subspace iteration computes."""
 
-_FEWEST_DIRECTIONS, _ITERATIONS = 128, 4
-_PROBES, _SOLVER_STEPS = 8, 40
+_FEWEST_DIRECTIONS = 128
 _WORK, _MOST_ROWS = 4e10, 2**17
 """Limits of rows x parameters^2 and of rows for a Gauss-Newton matrix. Above them, a random subset of the rows is used.
 The subset has at least 4 rows per parameter and at least `_ROWS` rows, even above the limits."""
 _MOST_ELEMENTS = 2e8
-"""Largest product of parameters and rows for subspace iteration, which multiplies the Gauss-Newton matrix with about
-ten thousand vectors for every damped step to the mode."""
-_ROWS, _COLUMNS = 4096, 32
-"""Numbers of rows and columns of a Gauss-Newton product that are processed together. They limit the memory."""
+"""Largest product of parameters and rows for which `find_mode` is affordable.
+
+It multiplies the Gauss-Newton matrix with about ten thousand vectors for every damped step to the mode."""
+_FEWEST_LEADING, _MOST_LEADING = 16, 256
+"""Limits of the number of directions of a network for which `find_mode` is not affordable (`is_large`)."""
+_LEADING_WORK, _LEADING_SIZE = 1.5e11, 2**24
+"""Limits of parameters x rows x directions, and of parameters x directions, for such a network."""
+_LEADING_ROWS = 4096
+"""Number of rows from which the directions of such a network are computed."""
+_ROWS = 4096
+"""Smallest number of rows from which the eigenvalues are computed, unless the data have fewer."""
 _DAMPED_STEPS = 100
 """Largest number of damped steps of a stage (`_Stage`)."""
 _SUBSET_ROWS = 2**16
@@ -47,51 +54,7 @@ _NEAR = 0.04
 """
 
 _climb_to_mode, _slope = eqx.filter_jit(climb.climb_to_mode), eqx.filter_jit(climb.slope)
-_full, _diagonal = eqx.filter_jit(curvature.full), eqx.filter_jit(curvature.diagonal)
-
-
-class Spectrum(NamedTuple):
-    """The largest eigenvalues of the posterior's precision in units of the prior, in descending order."""
-
-    values: Float[np.ndarray, " direction"]
-    vectors: Float[np.ndarray, "parameter direction"]
-    """Orthonormal eigenvectors, in units of the prior."""
-    total: float
-    """Effective number of parameters: the sum of 1 - 1 / eigenvalue over all directions. It includes directions whose
-    eigenvalue is not in `values`."""
-    own_sd: Float[np.ndarray, " own"]
-    """Posterior standard deviations of the parameters of the likelihood."""
-
-    def variance_fraction(self, num_directions: int) -> float:
-        """Return the fraction of the variance of the network's outputs due to the first `num_directions` directions.
-
-        A linearised network has a Gaussian posterior. Consider the variance of each output in units of the noise. The
-        sum of these variances over the data is the trace of A (I + A)^-1. An eigenvalue e of I + A contributes
-        1 - 1 / e to this trace.
-        """
-        return float(np.sum(1 - 1 / self.values[:num_directions])) / max(self.total, np.finfo(float).tiny)
-
-    def factor(self, sd: Float[np.ndarray, " parameter"], damping: float, dtype: Any) -> climb.Factor:
-        """Return the factor F of the Gaussian whose precision has the eigenvalues `values` + `damping`.
-
-        Args:
-            sd: prior standard deviations of the network's parameters.
-            damping: number that is added to all eigenvalues. Eigenvalues that are not in `values` count as 1.
-            dtype: type of the numbers.
-        """
-        size, num_own = len(sd), len(self.own_sd)
-        lengths = (self.values + damping) ** -0.5
-        if len(lengths) == size:
-            matrix = np.zeros((size + num_own, size + num_own))
-            matrix[:size, :size] = sd[:, None] * self.vectors * lengths
-            matrix[size:, size:] = np.diag(self.own_sd)
-            return Factor(jnp.asarray(matrix, dtype))
-        other = (1 + damping) ** -0.5
-        return LowRank(
-            jnp.asarray(np.concatenate([sd * other, self.own_sd]), dtype),
-            jnp.asarray(np.pad(self.vectors, ((0, num_own), (0, 0))), dtype),
-            jnp.asarray(lengths / other - 1, dtype),
-        )
+_full, _own_sd = eqx.filter_jit(curvature.full), eqx.filter_jit(curvature.own_sd)
 
 
 class Mode(NamedTuple):
@@ -160,7 +123,7 @@ def _approach(
     inaccurate in the directions that the data determine worst, and the steps there are too short.
     """
     dim = posterior.layout.dim
-    subset = _random_rows(posterior, _SUBSET_ROWS, key=key)
+    subset = random_rows(posterior, _SUBSET_ROWS, key=key)
     # The mode of a subset is itself about (N / n) dim / 2 nats below the mode of all N rows. The ascent after the last
     # step gains the last few nats.
     subset_rise = dim / 20 * posterior.num_data / _SUBSET_ROWS
@@ -204,11 +167,49 @@ def compute_spectrum(
     return _spectrum(_curvature_rows(posterior, work, key=key), theta, smallest=smallest, key=key)
 
 
-def is_too_large(posterior: NetworkPosterior) -> bool:
-    """Whether subspace iteration would take too long, because the Gauss-Newton matrix has too many elements."""
+def is_large(posterior: NetworkPosterior) -> bool:
+    """Whether `find_mode` would take too long, because the Gauss-Newton matrix has too many elements."""
     dim = posterior.layout.dim
     rows = min(_num_curvature_rows(dim, _WORK), posterior.num_data)
     return dim > EXACT_UP_TO and float(dim) * rows > _MOST_ELEMENTS
+
+
+def leading_spectrum(posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"], *, key: PRNGKeyArray) -> Spectrum:
+    """Return the largest eigenvalues of I + A (see the module) for a large network, with their directions.
+
+    A is computed from a random subset of the rows (`subspace_iteration.weighted_rows`). The exact Hessian of the log
+    posterior in the subspace of these directions needs one pass over all rows per direction. So there are fewer
+    directions for larger networks and for more rows.
+    """
+    dim = posterior.layout.dim
+    count = min(_LEADING_WORK / (float(dim) * posterior.num_data), _LEADING_SIZE / dim)
+    count = int(np.clip(count, _FEWEST_LEADING, _MOST_LEADING))
+    subset = subspace_iteration.weighted_rows(posterior, theta, _LEADING_ROWS, key=jax.random.fold_in(key, 0))
+    spectrum = subspace_iteration.iterate(
+        subset, theta, counts=(count, count), smallest=0.0, key=jax.random.fold_in(key, 1)
+    )
+    return spectrum._replace(own_sd=np.asarray(_own_sd(posterior, jnp.asarray(theta))))
+
+
+def climb_in_subspace(
+    posterior: NetworkPosterior, own_sd: Float[np.ndarray, " own"]
+) -> tuple[Float[np.ndarray, " dim"], float]:
+    """Return the mode of the posterior of a subspace, and the distance to the exact mode (`Mode.distance`).
+
+    Args:
+        posterior: the posterior of a subspace whose coordinates are about in units of their posterior sds.
+        own_sd: posterior standard deviations of the parameters of the likelihood.
+    """
+    centre = posterior.centre()
+    assert centre is not None
+    sd = jnp.ones_like(centre).at[len(centre) - len(own_sd) :].set(jnp.asarray(own_sd, centre.dtype))
+    position, distance = centre, math.inf
+    for _ in range(_ROUNDS):
+        position = _climb_to_mode(posterior, position, Factor(sd))
+        previous_distance, distance = distance, float(jnp.mean(_slope(posterior, position, Factor(sd)) ** 2))
+        if distance < _NEAR or distance > previous_distance / 2:
+            break
+    return np.asarray(position), math.sqrt(distance)
 
 
 def _num_curvature_rows(dim: int, work: float) -> int:
@@ -218,7 +219,7 @@ def _num_curvature_rows(dim: int, work: float) -> int:
 def _curvature_rows(posterior: NetworkPosterior, work: float, *, key: PRNGKeyArray) -> NetworkPosterior:
     """Return the posterior given the rows from which the eigenvalues are computed, for a limit `work` of the cost."""
     num_rows = _num_curvature_rows(posterior.layout.dim, work)
-    return _random_rows(posterior, num_rows, key=jax.random.fold_in(key, 0))
+    return random_rows(posterior, num_rows, key=jax.random.fold_in(key, 0))
 
 
 def _spectrum(
@@ -226,7 +227,10 @@ def _spectrum(
 ) -> Spectrum:
     if posterior.layout.dim <= EXACT_UP_TO:
         return _exact(posterior, theta)
-    return _iterated(posterior, theta, smallest=smallest, key=jax.random.fold_in(key, 1))
+    counts = (_FEWEST_DIRECTIONS, MOST_DIRECTIONS)
+    return subspace_iteration.iterate(
+        posterior, theta, counts=counts, smallest=smallest, key=jax.random.fold_in(key, 1)
+    )
 
 
 def _exact(posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"]) -> Spectrum:
@@ -241,107 +245,7 @@ def _exact(posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"]) -> Spe
     return Spectrum(values, vectors[:, ::-1], float(np.sum(1 - 1 / values)), own_sd)
 
 
-class LowRank(eqx.Module):
-    """The Gaussian N(0, F F') with F = diag(scale) (I + U diag(change) U') and orthonormal columns U."""
-
-    scale: Float[Array, " dim"]
-    vectors: Float[Array, "dim direction"]
-    change: Float[Array, " direction"]
-
-    def correlate(self, eps: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return F eps."""
-        return self.scale * self._stretch(eps)
-
-    def project(self, gradient: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return F' g for a gradient g."""
-        return self._stretch(self.scale * gradient)
-
-    def _stretch(self, vector: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        return vector + self.vectors @ (self.change * (self.vectors.T @ vector))
-
-
-def _iterated(
-    posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"], *, smallest: float, key: PRNGKeyArray
-) -> Spectrum:
-    """Return the largest eigenvalues by randomised subspace iteration (Halko, Martinsson and Tropp 2011).
-
-    The number of directions doubles until an eigenvalue is below `smallest`, or until `MOST_DIRECTIONS` is reached. The
-    other directions also contribute to the effective number of parameters. Hutchinson's method estimates this part.
-    """
-    layout = posterior.layout
-    _, sd = normal_moments(posterior.prior, layout.network)
-    own_size = layout.dim - layout.network.dim
-    scale = jnp.asarray(np.concatenate([sd, np.zeros(own_size)]), posterior.dtype)
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
-
-    def product(columns: Float[np.ndarray, "parameter column"]) -> Float[np.ndarray, "parameter column"]:
-        padded = jnp.asarray(np.pad(columns, ((0, own_size), (0, 0))), posterior.dtype)
-        return np.asarray(_product(posterior, jnp.asarray(theta), scale, padded), np.float64)[: layout.network.dim]
-
-    count = min(_FEWEST_DIRECTIONS, layout.network.dim)
-    columns = np.linalg.qr(rng.normal(size=(layout.network.dim, count)))[0]
-    while True:
-        for _ in range(_ITERATIONS):
-            columns = np.linalg.qr(product(columns))[0]
-        inner = columns.T @ product(columns)
-        eigenvalues, rotation = np.linalg.eigh((inner + inner.T) / 2)
-        values, vectors = 1 + np.maximum(eigenvalues, 0)[::-1], columns @ rotation[:, ::-1]
-        if values[-1] < smallest or count >= min(MOST_DIRECTIONS, layout.network.dim):
-            break
-        more = rng.normal(size=(layout.network.dim, min(count, layout.network.dim - count)))
-        columns = np.linalg.qr(np.concatenate([vectors, more], 1))[0]
-        count = columns.shape[1]
-    probes = rng.normal(size=(layout.network.dim, _PROBES))
-    probes = probes - vectors @ (vectors.T @ probes)
-    solved = _solve(lambda columns: columns + product(columns), probes)
-    total = float(np.sum(1 - 1 / values) + np.sum(probes * (probes - solved)) / _PROBES)
-    own_sd = np.asarray(_diagonal(posterior, jnp.asarray(theta), "ggn").factor[layout.network.dim :])
-    return Spectrum(values, vectors, total, own_sd)
-
-
-def _solve(operator, columns: Float[np.ndarray, "parameter column"]) -> Float[np.ndarray, "parameter column"]:
-    """Solve operator(X) = columns approximately by conjugate gradients, for a positive definite operator."""
-    solution, residual = np.zeros_like(columns), columns.copy()
-    direction, square = residual.copy(), np.sum(residual**2, 0)
-    start = square.copy()
-    for _ in range(_SOLVER_STEPS):
-        image = operator(direction)
-        step = square / np.maximum(np.sum(direction * image, 0), np.finfo(float).tiny)
-        solution, residual = solution + step * direction, residual - step * image
-        square, previous_square = np.sum(residual**2, 0), square
-        if np.all(square < 1e-6 * start):
-            break
-        direction = residual + square / np.maximum(previous_square, np.finfo(float).tiny) * direction
-    return solution
-
-
-@eqx.filter_jit
-def _product(
-    posterior: NetworkPosterior,
-    theta: Float[Array, " dim"],
-    scale: Float[Array, " dim"],
-    columns: Float[Array, "dim column"],
-) -> Float[Array, "dim column"]:
-    """Return A X, where A is the Gauss-Newton matrix of all rows in units of `scale`, and X is `columns`."""
-
-    def block(batch, weights: Float[Array, " batch"]) -> Float[Array, "column dim"]:
-        outputs, push = jax.linearize(lambda t: posterior.outputs(t, jnp.asarray(batch.x)), theta)
-        pull = jax.linear_transpose(push, theta)
-        hessian = -jax.vmap(jax.hessian(posterior.likelihood_at(theta).log_prob))(outputs, jnp.asarray(batch.y))
-        values, vectors = jnp.linalg.eigh(hessian)
-        values = jnp.maximum(values, 0.0) * weights[:, None]
-
-        def column(direction: Float[Array, " dim"]) -> Float[Array, " dim"]:
-            slopes = jnp.einsum("bij,bi->bj", vectors, push(scale * direction))
-            return pull(jnp.einsum("bij,bj->bi", vectors, values * slopes))[0]
-
-        return jax.lax.map(column, columns.T, batch_size=_COLUMNS)
-
-    total = posterior.sum_over_data(block, rows=_ROWS)
-    return posterior.likelihood_power * scale[:, None] * total.T
-
-
-def _random_rows(posterior: NetworkPosterior, count: int, *, key: PRNGKeyArray) -> NetworkPosterior:
+def random_rows(posterior: NetworkPosterior, count: int, *, key: PRNGKeyArray) -> NetworkPosterior:
     """Return the posterior given `count` of the N rows, at random, with its likelihood power times N / count."""
     if count >= posterior.num_data:
         return posterior

@@ -21,28 +21,19 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bnnzoo.assembly import Problem
 from bnnzoo.evaluation.convergence.diagnostics import is_chain
-from bnnzoo.finding import setting, spell_settings, spelling
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.recipe import Recipe, duration
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling.devices.placement import Placement
 from bnnzoo.sampling.initial.trained_start import train
-from bnnzoo.sampling.loop.warmup import windows
 
-_LEAST_SHARE = 0.3
+LEAST_SHARE = 0.3
 """Smallest fraction of the budget for warm-up and draws, even if finding the initial positions took too long."""
 _START_SHARE = 0.4
 """Largest fraction of the budget for training the initial positions. Beyond it, time for draws is worth more."""
 FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
-_WARMUP_SHARE = 0.4
-_WARMUP_TOLERANCE = 1.25
-"""Warm-up ends early only if it would take longer than this multiple of the fraction `_WARMUP_SHARE` of the budget.
-
-Small differences between the planned and the measured time do not change the number of steps, so the draws of two runs
-are usually equal."""
-_FEWEST_WINDOWS = 3
-"""Smallest number of windows before the final window in a warm-up that ends early."""
-_FEWEST_WARMUP, _MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 2048
+WARMUP_SHARE = 0.4
+FEWEST_WARMUP, MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 2048
 """Limits of the number of warm-up steps. With long trajectories fewer steps suffice, because a step moves farther."""
 _WANTED_TRAJECTORIES = 750
 """Number of trajectories, in warm-up and sampling together, for which the length of a trajectory is chosen.
@@ -50,9 +41,9 @@ _WANTED_TRAJECTORIES = 750
 The real number is larger, because `_OVERHEAD` is cautious and lengths are rounded down. Few long trajectories are
 better than many short ones: the trajectories of a slow chain are the steps of a random walk, whose effective draws are
 proportional to the total length times the length of a trajectory."""
-_WANTED_DRAWS, MOST_DRAWS, _MOST_THIN = 1000, 4000, 1000
+WANTED_DRAWS, MOST_DRAWS, MOST_THIN = 1000, 4000, 1000
 """Target number of draws, largest number of draws, and largest thinning. Smaller thinnings are powers of two."""
-_STEP_SECONDS = 2e-5
+STEP_SECONDS = 2e-5
 """Smallest assumed time, in seconds, of a step of all chains. It matters if a step uses few data."""
 _OVERHEAD = 1.5
 """Assumed time of a step, relative to the time of its gradients."""
@@ -65,8 +56,6 @@ OVERHEAD_TRACES = 80.0
 """Time of a run that the budget does not cover, in units of the time that JAX needs to trace one gradient.
 
 See `benchmarks/seconds.py`."""
-FEWEST_DRAWS = 20
-"""Smallest number of draws per chain. A run makes them even if its budget is exhausted."""
 _ENDINGS = {"converged": "the chains have converged", "predictions": "the predictions hardly change"}
 
 
@@ -93,104 +82,35 @@ def plan_lengths(
     row_seconds, start_seconds = placement.processes.broadcast_first(
         (seconds_per_row(problem, placement, thetas), start_seconds)
     )
-    budget_seconds = duration.seconds(recipe.budget)
-    budget = max(budget_seconds - start_seconds, _LEAST_SHARE * budget_seconds)
+    budget = seconds_after_start(recipe.budget, start_seconds)
     sampler = _fit_trajectory(problem, placement, thetas, gradients=_affordable_gradients(problem, budget, row_seconds))
     trajectory = sampler.gradients
     means = {"n_steps": float(trajectory)}
     evaluations = dataclasses.replace(sampler, **chosen_fields).evaluations
     warmup_step_seconds, step_seconds = (
-        max(_STEP_SECONDS, _OVERHEAD * row_seconds * evaluations(problem.posterior, means, warmup=warmup))
+        max(STEP_SECONDS, _OVERHEAD * row_seconds * evaluations(problem.posterior, means, warmup=warmup))
         for warmup in (True, False)
     )
-    max_warmup = max(_MOST_WARMUP_TRAJECTORIES, _MOST_WARMUP // trajectory)
-    affordable_warmup = _round_down(_WARMUP_SHARE * budget / warmup_step_seconds, max_warmup)
-    lengths = {"warmup": max(_FEWEST_WARMUP, affordable_warmup)}
-    lengths |= {"thin": 1, "draws": _WANTED_DRAWS}
+    max_warmup = max(_MOST_WARMUP_TRAJECTORIES, MOST_WARMUP // trajectory)
+    affordable_warmup = round_down(WARMUP_SHARE * budget / warmup_step_seconds, max_warmup)
+    lengths = {"warmup": max(FEWEST_WARMUP, affordable_warmup)}
+    lengths |= {"thin": 1, "draws": WANTED_DRAWS}
     if is_chain(sampler.stated_exactness):
         draw_seconds = budget - warmup_step_seconds * (recipe.warmup if "warmup" in recipe.where else lengths["warmup"])
-        steps = max(draw_seconds, (1 - _WARMUP_SHARE) * budget) / step_seconds
-        wanted_draws = recipe.draws if "draws" in recipe.where else _WANTED_DRAWS
-        lengths |= {"thin": max(1, _round_down(steps / wanted_draws, _MOST_THIN)), "draws": MOST_DRAWS}
+        steps = max(draw_seconds, (1 - WARMUP_SHARE) * budget) / step_seconds
+        wanted_draws = recipe.draws if "draws" in recipe.where else WANTED_DRAWS
+        lengths |= {"thin": max(1, round_down(steps / wanted_draws, MOST_THIN)), "draws": MOST_DRAWS}
     open_lengths: dict[str, Any] = {name: length for name, length in lengths.items() if name not in recipe.where}
     return problem.with_lengths(dataclasses.replace(recipe, **open_lengths), sampler)
 
 
-def with_shorter_warmup(
-    problem: Problem,
-    sampler: AbstractSampler,
-    *,
-    step: int,
-    warmup_seconds: float,
-    start_seconds: float,
-    step_seconds: float,
-) -> Problem:
-    """Return the problem with a shorter warm-up if the planned one takes too much of the budget.
-
-    The shorter warm-up has the windows so far and a final window that is as long as all of them together. The function
-    is called at the end of a window. It shortens warm-up if one more window, and the longer final window that belongs
-    to it, would take too long, and if the sampler supports it (`can_end_warmup`).
-
-    Args:
-        problem: the problem of the run.
-        sampler: the sampler that is being tuned.
-        step: number of warm-up steps so far.
-        warmup_seconds: seconds of the budget that have been used.
-        start_seconds: seconds that were spent on the initial positions; a part of `warmup_seconds`.
-        step_seconds: mean seconds of a step of all chains in the last window.
-    """
-    recipe = problem.recipe
-    if recipe.budget is None or "warmup" in recipe.where:
-        return problem
-    planned = recipe.windowed_warmup
-    ends = windows(planned)
-    if recipe.warmup < planned or step not in ends[_FEWEST_WINDOWS - 1 : -2]:
-        return problem
-    budget_seconds = duration.seconds(recipe.budget)
-    budget = max(budget_seconds - start_seconds, _LEAST_SHARE * budget_seconds)
-    next_end = ends[ends.index(step) + 1]
-    expected_seconds = warmup_seconds - start_seconds + (2 * next_end - step) * step_seconds
-    if expected_seconds <= _WARMUP_TOLERANCE * _WARMUP_SHARE * budget:
-        return problem
-    if not sampler.can_end_warmup:
-        return problem
-    return problem.with_lengths(dataclasses.replace(recipe, warmup=2 * step, planned_warmup=planned), problem.sampler)
+def seconds_after_start(budget: str, start_seconds: float) -> float:
+    """Return the seconds of a budget for warm-up and draws, after `start_seconds` for the initial positions."""
+    seconds = duration.seconds(budget)
+    return max(seconds - start_seconds, LEAST_SHARE * seconds)
 
 
-def with_thinning(
-    problem: Problem,
-    sampler: AbstractSampler,
-    *,
-    warmup_step_seconds: float,
-    seconds_left: float,
-    means: Mapping[str, float],
-) -> Problem:
-    """Return the problem with a new thinning, computed from the measured time of a warm-up step.
-
-    The thinning of `plan_lengths` is only an estimate: it assumes that every trajectory has the largest allowed length,
-    but most trajectories are shorter.
-
-    Args:
-        problem: the problem of the run.
-        sampler: the tuned sampler.
-        warmup_step_seconds: seconds of a warm-up step of all chains.
-        seconds_left: seconds of the budget that are not yet used.
-        means: mean of each statistic in the last chunk of warm-up.
-    """
-    recipe = problem.recipe
-    if recipe.budget is None or "thin" in recipe.where or not is_chain(sampler.stated_exactness):
-        return problem
-    evaluations, warmup_evaluations = (
-        sampler.evaluations(problem.posterior, means, warmup=warmup) for warmup in (False, True)
-    )
-    step_seconds = warmup_step_seconds * (evaluations / warmup_evaluations if warmup_evaluations > 0 else 1.0)
-    steps = seconds_left / max(step_seconds, _STEP_SECONDS)
-    wanted_draws = recipe.draws if "draws" in recipe.where else _WANTED_DRAWS
-    thin = max(1, _round_down(steps / wanted_draws, _MOST_THIN))
-    return problem.with_lengths(dataclasses.replace(recipe, thin=thin), problem.sampler)
-
-
-def _round_down(length: float, largest: int) -> int:
+def round_down(length: float, largest: int) -> int:
     """Return `largest` if `length` is at least `largest`, else the largest power of two up to `length`, at least 1.
 
     Measured times differ by a few percent between runs. The rounded lengths are usually equal, and so are the draws.
@@ -211,7 +131,7 @@ def with_start(problem: Problem, placement: Placement, *, choice_seconds: float,
     if recipe.budget is None or not recipe.trains_start:
         return problem
     choice_share = choice_seconds / duration.seconds(recipe.budget)
-    share = max(0.0, min(_START_SHARE, 1 - _LEAST_SHARE - choice_share))
+    share = max(0.0, min(_START_SHARE, 1 - LEAST_SHARE - choice_share))
     steps = training_steps(problem, placement, most=recipe.start_steps, share=share, key=key)
     return problem.with_lengths(dataclasses.replace(recipe, start_steps=steps), problem.sampler)
 
@@ -256,16 +176,6 @@ def sentence(problem: Problem) -> str:
         trajectory = f", {field.replace('_', ' ')} {float(getattr(sampler, field)):g}"
     ending = f"at most {recipe.draws} draws, until {_ENDINGS.get(recipe.until or '', 'the budget is used up')}"
     return f"budget {recipe.budget}: {recipe.warmup} steps of warm-up{trajectory}, then {ending}"
-
-
-def describe_shorter_warmup(problem: Problem) -> str:
-    """Return the sentence about a warm-up that `with_shorter_warmup` has shortened."""
-    recipe = problem.recipe
-    return spell_settings(
-        f"budget {recipe.budget}: warm-up ends after {recipe.warmup} of {recipe.planned_warmup} steps, because it is "
-        f"slower than expected and must leave time for draws; use a longer {setting('budget')} for a longer warm-up",
-        spelling(),
-    )
 
 
 def with_drawn_lengths(recipe: Recipe, num_draws: int) -> Recipe:

@@ -6,6 +6,7 @@ direction is sampled if its eigenvalue is above a threshold (`tau`).
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from typing import Any, NamedTuple
@@ -112,12 +113,14 @@ def find_subspace(
         InterruptedRunError: if `work.stop` returned a signal.
     """
     _check_others(problem)
-    _check_size(problem, choice)
     whole_problem, theta = positions.train_whole_network(problem, work=work, key=key)
     work.note("finding the mode and the directions that the data determine")
     posterior = whole_problem.network_posterior
     smallest = SMALLEST[choice.kind] if choice.tau is None else choice.tau
-    mode = directions.find_mode(posterior, theta, smallest=smallest, key=jax.random.fold_in(key, 1))
+    if directions.is_large(posterior):
+        mode = _mode_in_subspace(problem, theta, key=jax.random.fold_in(key, 1))
+    else:
+        mode = directions.find_mode(posterior, theta, smallest=smallest, key=jax.random.fold_in(key, 1))
     largest = float(mode.spectrum.values[0])
     if choice.tau is not None and largest <= choice.tau:
         raise UsageError(
@@ -150,18 +153,20 @@ def find_subspace(
     return subspace
 
 
-def _check_size(problem: Problem, choice: SubspaceChoice) -> None:
-    """Refuse a network for which finding the directions would take very long.
+def _mode_in_subspace(problem: Problem, theta: Float[np.ndarray, " dim"], *, key: PRNGKeyArray) -> Mode:
+    """Return the mode of a large network in the subspace of the directions with the largest curvature at `theta`.
 
-    Raises:
-        UsageError: if finding the directions would take very long.
+    In the other directions, the parameters keep the values of the trained network `theta`.
     """
     posterior = problem.with_all_sampled().network_posterior
-    if directions.is_too_large(posterior):
-        raise UsageError(
-            f"[[stochastic={choice.kind}]]: finding the directions of {posterior.layout.network.dim} parameters from "
-            f"{posterior.num_data} rows would take very long; use [[stochastic=last]], a smaller network, or fewer rows"
-        )
+    spectrum = directions.leading_spectrum(posterior, theta, key=key)
+    values = _values(problem, Mode(theta, spectrum, math.nan), 0.0)
+    recipe = dataclasses.replace(problem.recipe, stochastic="identified")  # the network itself, not its linearisation
+    subspace_posterior = dataclasses.replace(problem, recipe=recipe).with_fixed(values).network_posterior
+    position, distance = directions.climb_in_subspace(subspace_posterior, spectrum.own_sd)
+    count = values["basis"].shape[1]
+    weights = values["mode"] + values["basis"] @ position[:count]
+    return Mode(np.concatenate([weights, position[count:]]), spectrum, distance)
 
 
 def _check_others(problem: Problem) -> None:

@@ -17,7 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from bnnzoo.errors import BnnzooError
 from bnnzoo.finding import setting, spell_settings, spelling
@@ -30,8 +30,10 @@ from bnnzoo.sampling.devices.placement import Placement
 from bnnzoo.sampling.devices.processes import Processes
 from bnnzoo.sampling.keys import Keys, keys_by_chain
 from bnnzoo.sampling.loop import chunk as programs
-from bnnzoo.sampling.loop.chunk import MOST_DRAWS, Carry, Phase, Rows, Setup, Work, advance
+from bnnzoo.sampling.loop.chunk import MOST_DRAWS, Carry, Phase, Rows, Setup, advance
 from bnnzoo.sampling.loop.pace import Pace
+from bnnzoo.sampling.loop.pilot import measure_step
+from bnnzoo.sampling.loop.plan import Plan
 from bnnzoo.sampling.loop.stragglers import restart_stragglers
 from bnnzoo.sampling.loop.stuck_chains import count_rejected_steps, refuse_all_stuck
 from bnnzoo.sampling.loop.warmup import AbstractWarmup, StepSize, windows
@@ -68,6 +70,7 @@ def chunks(
     warmup: AbstractWarmup | None = None,
     planned_warmup: int | None = None,
     plan_warmup: Callable[[int], int] | None = None,
+    revise_warmup: Callable[[float], int] | None = None,
     thin: int = 1,
     plan_thinning: Callable[[], int] | None = None,
     keep_warmup: bool = False,
@@ -90,6 +93,8 @@ def chunks(
         planned_warmup: number of planned warm-up steps if warm-up ended early (see `windows`); else `num_warmup`.
         plan_warmup: function that is called at the end of each window but the last, with the number of steps so far. It
             returns a new value of `num_warmup`. All processes use the value of the first process.
+        revise_warmup: function that is called before the first step, with the measured seconds of a step. It returns a
+            new value of `num_warmup`. All processes use the value of the first process.
         num_draws: number of kept draws per chain; there are `thin` steps for each draw.
         plan_thinning: function that is called once, after the last chunk of warm-up. It returns a new value of `thin`.
             All processes use the value of the first process.
@@ -113,7 +118,7 @@ def chunks(
             posterior = programs.prepare(sampler, posterior, placement)
     posterior, outputs = placement.put_posterior(posterior), placement.put(outputs, None)
     setup = Setup(posterior, sampler, warmup or StepSize(), placement, outputs)
-    plan = _Plan(
+    plan = Plan(
         keys=keys,
         num_chains=num_chains,
         chain_keys=placement.put(keys_by_chain(keys.chain, num_chains), 0),
@@ -129,17 +134,16 @@ def chunks(
         stops=tuple(stops),
         stop_signal=stop_signal or (lambda: 0),
     )
-    with plan.seconds.time_compilation():
-        if resume is None:
-            first_keys = placement.put(keys_by_chain(keys.states, num_chains), 0)
-            positions = placement.put(jnp.asarray(thetas), 0)
-            states = programs.first_states(setup, positions, first_keys, plan.planned_warmup)
-            zero_restarts = placement.put(jnp.zeros(num_chains, jnp.int32), 0)
-            constraints = setup.constraints(states, num_warmup)
-            carry, step = programs.restart_tuning(setup, states, zero_restarts, constraints), 0
-        else:
-            carry, step = placement.put(resume[0], 0), resume[1]
-    if step < num_warmup:
+    if resume is not None:
+        carry, step = placement.put(resume[0], 0), resume[1]
+    else:
+        carry, step = _first_carry(plan, setup, thetas), 0
+        if revise_warmup is not None and num_warmup:
+            revised = int(placement.processes.broadcast_first(revise_warmup(_measure_step(plan, setup, carry))))
+            if revised != num_warmup:
+                plan = plan._replace(num_warmup=revised, planned_warmup=revised)
+                carry = _first_carry(plan, setup, thetas)
+    if step < plan.num_warmup:
         warmup_result = yield from _warm_up(plan, setup, carry, step)
         if warmup_result is None:
             return
@@ -150,47 +154,35 @@ def chunks(
     yield from _sample(plan, setup, carry, step)
 
 
-class _Plan(NamedTuple):
-    """Keys, lengths and timing options of a run."""
+def _first_carry(plan: Plan, setup: Setup, thetas: Float[Array | np.ndarray, "chain dim"]) -> Carry:
+    """Return the state of all chains before the first step."""
+    placement = setup.placement
+    with plan.seconds.time_compilation():
+        first_keys = placement.put(keys_by_chain(plan.keys.states, plan.num_chains), 0)
+        positions = placement.put(jnp.asarray(thetas), 0)
+        states = programs.first_states(setup, positions, first_keys, plan.planned_warmup)
+        zero_restarts = placement.put(jnp.zeros(plan.num_chains, jnp.int32), 0)
+        return programs.restart_tuning(setup, states, zero_restarts, setup.constraints(states, plan.num_warmup))
 
-    keys: Keys
-    num_chains: int
-    chain_keys: Key[Array, " chain"]
-    num_warmup: int
-    planned_warmup: int
-    plan_warmup: Callable[[int], int] | None
-    num_draws: int
-    thin: int
-    keep_warmup: bool
-    chunk_seconds: float
-    most_draws: int
-    seconds: Seconds
-    stops: tuple[int, ...]
-    stop_signal: Callable[[], int]
 
-    def revise_warmup(self, step: int, processes: Processes) -> _Plan:
-        """Return the plan with the number of warm-up steps that `plan_warmup(step)` returns."""
-        if self.plan_warmup is None or step == self.num_warmup:
-            return self
-        return self._replace(num_warmup=int(processes.broadcast_first(self.plan_warmup(step))))
+def _measure_step(plan: Plan, setup: Setup, carry: Carry) -> float:
+    """Return the seconds of a warm-up step of all chains."""
+    rows = Rows.from_setup(setup, carry, "warm-up", keep=plan.keep_warmup, thin=1, most_draws=plan.most_draws)
 
-    def max_rows(self, step: int) -> int:
-        """Return the largest number of draws of a chunk that starts at this step."""
-        done = (step - self.num_warmup) // self.thin
-        return min((stop for stop in self.stops if stop > done), default=self.num_draws) - done
+    def run_steps(count: int) -> Carry:
+        return advance(plan.warmup_work(setup, carry, start=0, count=count), rows.buffer(setup.placement))[0]
 
-    def warmup_work(self, setup: Setup, carry: Carry, *, start: int, count: int) -> Work:
-        """Return `count` warm-up steps as work for the device. Each step is one row, because it updates the tuning."""
-        return Work(setup, carry, self.chain_keys, start, count, 1, "warm-up", self.keep_warmup)
-
-    def sampling_work(self, setup: Setup, carry: Carry, *, start: int, count: int) -> Work:
-        """Return `count` kept draws as work for the device. Each draw is one row and takes `thin` steps."""
-        return Work(setup, carry, self.chain_keys, start, count, self.thin, "sampling", True)
+    with plan.seconds.time_compilation():
+        jax.block_until_ready(run_steps(0))
+    start_time = time.perf_counter()
+    step_seconds = measure_step(run_steps)
+    plan.seconds.warmup += time.perf_counter() - start_time
+    return step_seconds
 
 
 def _warm_up(
-    plan: _Plan, setup: Setup, carry: Carry, step: int
-) -> Generator[Chunk, None, tuple[_Plan, Setup, Carry] | None]:
+    plan: Plan, setup: Setup, carry: Carry, step: int
+) -> Generator[Chunk, None, tuple[Plan, Setup, Carry] | None]:
     """Yield the chunks of warm-up.
 
     Returns:
@@ -233,7 +225,7 @@ def _warm_up(
     return plan, setup, carry
 
 
-def _between_windows(plan: _Plan, setup: Setup, carry: Carry, step: int) -> tuple[Setup, PyTree]:
+def _between_windows(plan: Plan, setup: Setup, carry: Carry, step: int) -> tuple[Setup, PyTree]:
     """Run the sampler's `settle` for each chain and `tune` for all chains. Return the new setup and states."""
     put, final = setup.placement.put, step == plan.num_warmup
     chain_keys = put(keys_by_chain(jax.random.fold_in(plan.keys.settle, step), plan.num_chains), 0)
@@ -245,7 +237,7 @@ def _between_windows(plan: _Plan, setup: Setup, carry: Carry, step: int) -> tupl
     return eqx.tree_at(lambda s: s.sampler, setup, tuned_sampler), put(states, 0)
 
 
-def _sample(plan: _Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chunk]:
+def _sample(plan: Plan, setup: Setup, carry: Carry, step: int) -> Iterator[Chunk]:
     """Yield the chunks of kept draws. While the caller uses a chunk, the device computes the next one."""
     seconds, thin, processes = plan.seconds, plan.thin, setup.placement.processes
     rows = Rows.from_setup(setup, carry, "sampling", keep=True, thin=thin, most_draws=plan.most_draws)

@@ -1,0 +1,134 @@
+"""Lengths of a run with a time budget, revised from the measured times of its steps: warm-up and thinning."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from bnnzoo.assembly import Problem
+from bnnzoo.evaluation.convergence.diagnostics import is_chain
+from bnnzoo.finding import setting, spell_settings, spelling
+from bnnzoo.samplers import AbstractSampler
+from bnnzoo.sampling.initial.budget import (
+    FEWEST_WARMUP,
+    MOST_THIN,
+    MOST_WARMUP,
+    STEP_SECONDS,
+    WANTED_DRAWS,
+    WARMUP_SHARE,
+    round_down,
+    seconds_after_start,
+)
+from bnnzoo.sampling.initial.budget_check import FEWEST_WINDOWS, refuse_short_budget
+from bnnzoo.sampling.loop.warmup import windows
+
+_WARMUP_TOLERANCE = 1.25
+"""Warm-up ends early only if it would take longer than this multiple of the fraction `WARMUP_SHARE` of the budget.
+
+Small differences between the planned and the measured time do not change the number of steps, so the draws of two runs
+are usually equal."""
+
+
+def with_measured_step(problem: Problem, *, start_seconds: float, step_seconds: float) -> Problem:
+    """Return the problem with a shorter warm-up if a step takes at least twice the time that `plan_lengths` assumed.
+
+    Args:
+        problem: the problem of the run, with the lengths of `plan_lengths`.
+        start_seconds: seconds that were spent on the initial positions.
+        step_seconds: measured seconds of a warm-up step of all chains.
+
+    Raises:
+        UsageError: if the budget is far too short (`refuse_short_budget`).
+    """
+    recipe = problem.recipe
+    if recipe.budget is None:
+        return problem
+    budget = seconds_after_start(recipe.budget, start_seconds)
+    affordable = max(FEWEST_WARMUP, round_down(WARMUP_SHARE * budget / step_seconds, MOST_WARMUP))
+    if "warmup" not in recipe.where and 2 * affordable <= recipe.warmup:
+        problem = problem.with_lengths(dataclasses.replace(recipe, warmup=affordable), problem.sampler)
+    refuse_short_budget(problem, budget_seconds=budget, step_seconds=step_seconds)
+    return problem
+
+
+def with_shorter_warmup(
+    problem: Problem,
+    sampler: AbstractSampler,
+    *,
+    step: int,
+    warmup_seconds: float,
+    start_seconds: float,
+    step_seconds: float,
+) -> Problem:
+    """Return the problem with a shorter warm-up if the planned one takes too much of the budget.
+
+    The shorter warm-up has the windows so far and a final window that is as long as all of them together. The function
+    is called at the end of a window. It shortens warm-up if one more window, and the longer final window that belongs
+    to it, would take too long, and if the sampler supports it (`can_end_warmup`).
+
+    Args:
+        problem: the problem of the run.
+        sampler: the sampler that is being tuned.
+        step: number of warm-up steps so far.
+        warmup_seconds: seconds of the budget that have been used.
+        start_seconds: seconds that were spent on the initial positions; a part of `warmup_seconds`.
+        step_seconds: mean seconds of a step of all chains in the last window.
+    """
+    recipe = problem.recipe
+    if recipe.budget is None or "warmup" in recipe.where:
+        return problem
+    planned = recipe.windowed_warmup
+    ends = windows(planned)
+    if recipe.warmup < planned or step not in ends[FEWEST_WINDOWS - 1 : -2]:
+        return problem
+    budget = seconds_after_start(recipe.budget, start_seconds)
+    next_end = ends[ends.index(step) + 1]
+    expected_seconds = warmup_seconds - start_seconds + (2 * next_end - step) * step_seconds
+    if expected_seconds <= _WARMUP_TOLERANCE * WARMUP_SHARE * budget:
+        return problem
+    if not sampler.can_end_warmup:
+        return problem
+    return problem.with_lengths(dataclasses.replace(recipe, warmup=2 * step, planned_warmup=planned), problem.sampler)
+
+
+def with_thinning(
+    problem: Problem,
+    sampler: AbstractSampler,
+    *,
+    warmup_step_seconds: float,
+    seconds_left: float,
+    means: Mapping[str, float],
+) -> Problem:
+    """Return the problem with a new thinning, computed from the measured time of a warm-up step.
+
+    The thinning of `plan_lengths` is only an estimate: it assumes that every trajectory has the largest allowed length,
+    but most trajectories are shorter.
+
+    Args:
+        problem: the problem of the run.
+        sampler: the tuned sampler.
+        warmup_step_seconds: seconds of a warm-up step of all chains.
+        seconds_left: seconds of the budget that are not yet used.
+        means: mean of each statistic in the last chunk of warm-up.
+    """
+    recipe = problem.recipe
+    if recipe.budget is None or "thin" in recipe.where or not is_chain(sampler.stated_exactness):
+        return problem
+    evaluations, warmup_evaluations = (
+        sampler.evaluations(problem.posterior, means, warmup=warmup) for warmup in (False, True)
+    )
+    step_seconds = warmup_step_seconds * (evaluations / warmup_evaluations if warmup_evaluations > 0 else 1.0)
+    steps = seconds_left / max(step_seconds, STEP_SECONDS)
+    wanted_draws = recipe.draws if "draws" in recipe.where else WANTED_DRAWS
+    thin = max(1, round_down(steps / wanted_draws, MOST_THIN))
+    return problem.with_lengths(dataclasses.replace(recipe, thin=thin), problem.sampler)
+
+
+def describe_shorter_warmup(problem: Problem) -> str:
+    """Return the sentence about a warm-up that `with_shorter_warmup` has shortened."""
+    recipe = problem.recipe
+    return spell_settings(
+        f"budget {recipe.budget}: warm-up ends after {recipe.warmup} of {recipe.planned_warmup} steps, because it is "
+        f"slower than expected and must leave time for draws; use a longer {setting('budget')} for a longer warm-up",
+        spelling(),
+    )

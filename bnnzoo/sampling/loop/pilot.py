@@ -1,0 +1,36 @@
+"""Measurement of the time of a step before warm-up. The measured steps are not part of the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+_SECONDS, _MOST_STEPS = 0.25, 64
+"""The number of steps of a call doubles until a call takes so long, or has so many steps."""
+_SLOW_STEP_SECONDS = 1.0
+"""A single step that takes so long is not repeated."""
+
+
+def measure_step(run_steps: Callable[[int], Any]) -> float:
+    """Return the seconds of a step.
+
+    Args:
+        run_steps: function that runs a number of steps from the first state of the chains and returns arrays. The
+            program must be compiled before.
+    """
+    count, seconds = 1, _seconds_of(run_steps, 1)
+    while seconds < _SLOW_STEP_SECONDS:  # the first call is slower than the others
+        seconds = _seconds_of(run_steps, count)
+        if seconds >= _SECONDS or count >= _MOST_STEPS:
+            break
+        count *= 2
+    return seconds / count
+
+
+def _seconds_of(run_steps: Callable[[int], Any], count: int) -> float:
+    start_time = time.perf_counter()
+    jax.block_until_ready(run_steps(count))
+    return time.perf_counter() - start_time
