@@ -26,7 +26,7 @@ from bnnzoo.posterior.priors import FanIn, Hierarchical, Laplace, Normal
 from bnnzoo.posterior.subspace import COORDINATES, InducedNormal, SubspaceChoice, SubspaceNetwork, normal_moments
 from bnnzoo.recipe import resolve
 from bnnzoo.samplers import Penalty
-from bnnzoo.samplers.common import control_variate, damped, directions
+from bnnzoo.samplers.common import control_variate, damped, directions, subspace_iteration
 from bnnzoo.samplers.subsampled import batch_sizes, influence
 from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.sampling.initial import positions, subspace_start
@@ -96,15 +96,52 @@ def test_a_wrong_threshold_is_wrong_usage(text, tmp_path, capsys):
     assert capsys.readouterr().err == f"bnnzoo: --stochastic: {kind}: {problem}\n"
 
 
-def test_a_large_network_with_many_rows_is_refused(monkeypatch, capsys, tmp_path):
-    """It would compute for hours without a message. The limits are lowered here."""
-    monkeypatch.setattr(directions, "EXACT_UP_TO", 5)
-    monkeypatch.setattr(directions, "_MOST_ELEMENTS", 1000)
-    words = ["sample", "mlp", "penalty", "--stochastic", "identified", "--draws", "5", "--warmup", "5"]
-    assert cli.run([*words, "-o", str(tmp_path / "run.nc")]) == 2
-    message = capsys.readouterr().err.splitlines()[-1]
-    assert "--stochastic identified: finding the directions of " in message
-    assert "would take very long; use --stochastic last" in message
+@pytest.mark.parametrize("kind", ["identified", "linearised"])
+def test_of_a_large_network_the_directions_with_the_largest_curvature_are_sampled(kind, monkeypatch, tmp_path):
+    """The limits are lowered here. The posterior has its mode at the centre of the subspace."""
+    for name, value in {"EXACT_UP_TO": 5, "_MOST_ELEMENTS": 1000, "_FEWEST_LEADING": 3, "_LEADING_WORK": 0}.items():
+        monkeypatch.setattr(directions, name, value)
+    recipe = tiny.recipe("penalty", model="mlp", draws=5, warmup=5, stochastic=kind)
+    notes = []
+    run = entrances.run_recipe(
+        recipe, out=tmp_path / "run.nc", observer=lambda p: notes.append(p.note) if p.phase == "note" else None
+    )
+    description = json.loads(run.attributes["subspace"])
+    assert description["directions"] == 3
+    assert not description["complete"]
+    assert any("those with the largest curvature, in all of which the posterior has more than" in n for n in notes)
+    groups = ({n: v.values for n, v in run.posterior[g].items()} for g in ("constant_data", "observed_data"))
+    posterior = assembly.Problem.restored(run.attributes, *groups).network_posterior
+    slope = jax.grad(posterior.log_density)(posterior.centre())
+    assert float(jnp.sqrt(jnp.mean(slope**2))) < 0.3
+
+
+def test_weighted_rows_estimate_the_gauss_newton_matrix_of_all_rows():
+    """Few rows have most of the curvature: a uniform subset of the same size has a far larger error."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(2000, 2)).astype(np.float32)
+    x[:20] *= 30
+    network = Mlp((3,), "relu").build((2,), 1, key=KEY)
+    posterior = NetworkPosterior.of(network, Gaussian(NOISE), Normal(1.0), x, x[:, :1])
+    theta = np.asarray(posterior.position(network))
+    scale = jnp.asarray(normal_moments(posterior.prior, posterior.layout.network)[1], jnp.float32)
+    identity = jnp.eye(posterior.layout.dim)
+
+    def matrix(part):
+        return np.asarray(subspace_iteration._product(part, jnp.asarray(theta), scale, identity))
+
+    def error(part):
+        return np.linalg.norm(matrix(part) - exact) / np.linalg.norm(exact)
+
+    exact = matrix(posterior)
+    keys = jax.random.split(KEY, 10)
+    weighted = [error(subspace_iteration.weighted_rows(posterior, theta, 200, key=key)) for key in keys]
+    uniform = [error(directions.random_rows(posterior, 200, key=key)) for key in keys]
+    assert np.mean(weighted) < 0.15
+    assert np.mean(uniform) > 3 * np.mean(weighted)  # positive control
+    matrices = [matrix(subspace_iteration.weighted_rows(posterior, theta, 200, key=key)) for key in keys]
+    error_of_mean = np.linalg.norm(np.mean(matrices, 0) - exact) / np.linalg.norm(exact)
+    assert error_of_mean < 0.6 * np.mean(weighted)  # without bias: about 0.3
 
 
 @pytest.mark.parametrize(("prior", "name"), [(Laplace(), "laplace"), (Hierarchical(), "hierarchical")])

@@ -310,6 +310,72 @@ def test_the_thinning_follows_from_the_measured_time_of_a_step(data):
     assert measured_lengths.with_thinning(unlimited, unlimited.sampler, **how) is unlimited
 
 
+def test_a_measured_slow_step_shortens_warm_up_before_it_begins(data):
+    """Warm-up may use 40 % of the 60 s. It changes only if at most half of the planned steps are affordable."""
+
+    def warmup(step_seconds, planned=1024, start_seconds=0.0, **options):
+        problem = _problem(data, budget="1m", **options)
+        if "warmup" not in options:
+            problem = problem.with_lengths(dataclasses.replace(problem.recipe, warmup=planned), problem.sampler)
+        how = {"start_seconds": start_seconds, "step_seconds": step_seconds}
+        return measured_lengths.with_measured_step(problem, **how).recipe.warmup
+
+    assert warmup(0.03) == 1024  # 800 steps, rounded down to 512, would fit: the largest time that changes nothing
+    assert warmup(0.02) == 1024
+    assert warmup(0.05, planned=4096) == 300  # 480 steps, rounded down to 256; at least 300
+    assert warmup(0.05, planned=4096, start_seconds=42.0) == 300
+    assert warmup(0.01, planned=20_000) == 2048
+    assert warmup(0.05, warmup=2000) == 2000
+
+
+@pytest.mark.usefixtures("as_options")
+def test_a_budget_that_is_far_too_short_is_refused(data):
+    """The shortest warm-up of 300 planned steps has 3 of its 10 windows of 15 steps, and as many steps again."""
+
+    def check(step_seconds, sampler="mala", **options):
+        problem = _problem(data, sampler, budget="1m", **options)
+        if "warmup" not in options:
+            problem = problem.with_lengths(dataclasses.replace(problem.recipe, warmup=300), problem.sampler)
+        budget_check.refuse_short_budget(problem, budget_seconds=50.0, step_seconds=step_seconds)
+
+    check(0.9)  # 110 steps take 99 s, less than twice 50 s
+    with pytest.raises(UsageError) as caught:
+        check(1.0)
+    assert str(caught.value) == (
+        "--budget 1m: too short: on this machine even 90 steps of warm-up and 20 draws take about 2m; use --budget "
+        "3m or longer, or a sampler that uses mini-batches, such as sgld: this one uses all 72 rows in every step"
+    )
+    check(1.0, warmup=5)
+    check(1.0, sampler="laplace")  # not a chain
+    with pytest.raises(UsageError, match=r"use --budget \d+m or longer$"):
+        check(1.0, sampler="sgld", **{"sampler.batch_size": 8})
+
+
+def test_a_refused_run_leaves_no_files(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise UsageError("too short")
+
+    monkeypatch.setattr(measured_lengths, "with_measured_step", refuse)
+    with pytest.raises(UsageError, match=r"^too short$"):
+        entrances.run_recipe(tiny.recipe("mala", budget="1m"), out=tmp_path / "run.nc")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_measured_steps_do_not_change_the_draws(tmp_path, monkeypatch):
+    """The recipe of a run whose warm-up was changed by the measurement repeats it."""
+
+    def halve(problem, **_):
+        return problem.with_lengths(dataclasses.replace(problem.recipe, warmup=200), problem.sampler)
+
+    monkeypatch.setattr(measured_lengths, "with_measured_step", halve)
+    monkeypatch.setattr(budget, "plan_lengths", lambda problem, *_, **__: problem)
+    recipe = tiny.recipe("mala", draws=40, warmup=400, thin=1, budget="5m")
+    run = entrances.run_recipe(recipe, out=tmp_path / "run.nc")
+    assert "warmup: 200" in run.attributes["recipe"]
+    again = entrances.run_recipe(recipe_from(run.attributes["recipe"]), out=tmp_path / "again.nc")
+    tiny.assert_same_bits(*({name: v.values for name, v in r.posterior["posterior"].items()} for r in (run, again)))
+
+
 @pytest.mark.long
 def test_a_run_resumed_after_warm_up_keeps_its_measured_thinning(tmp_path, monkeypatch, data):
     """The recipe with the thinning is written before the checkpoint at the end of warm-up."""

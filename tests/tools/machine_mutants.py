@@ -58,6 +58,8 @@ TESTS = {
     "samplers/common/triangle": "gibbs evidence",
     "samplers/common/control_variate": "batch_numbers control_variates likelihood_power langevin",
     "samplers/common/directions": "subspace",
+    "samplers/common/spectrum": "subspace",
+    "samplers/common/subspace_iteration": "subspace",
     "samplers/subsampled/rows_needed": "subspace",
     "samplers/common/curvature": f"fit_numbers {TRAINED}",
     "samplers/gaussian": "gaussian",

@@ -91,10 +91,12 @@ def weighted_rows(
     """
     if count >= posterior.num_data:
         return posterior
-    traces = np.asarray(_traces(posterior, jnp.asarray(theta), key), np.float64)
+    _, sd = normal_moments(posterior.prior, posterior.layout.network)
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
+    probes = np.pad(sd * rng.choice([-1.0, 1.0], (_TRACE_PROBES, len(sd))), ((0, 0), (0, len(theta) - len(sd))))
+    traces = np.asarray(_traces(posterior, jnp.asarray(theta), jnp.asarray(probes, posterior.dtype)), np.float64)
     mean_trace = max(float(traces.mean()), np.finfo(float).tiny)
     probabilities = (_UNIFORM_SHARE + (1 - _UNIFORM_SHARE) * traces / mean_trace) / posterior.num_data
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
     rows = np.sort(rng.choice(posterior.num_data, count, p=probabilities / probabilities.sum()))
     batch = posterior.take(jnp.asarray(rows))
     weights = jnp.asarray(1 / (count * probabilities[rows]), posterior.dtype)
@@ -102,18 +104,19 @@ def weighted_rows(
 
 
 @eqx.filter_jit
-def _traces(posterior: NetworkPosterior, theta: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, " num_data"]:
-    """Estimate the trace of the Gauss-Newton matrix of every row, in units of the prior, by Hutchinson's method."""
-    size = posterior.layout.network.dim
-    sd = jnp.asarray(normal_moments(posterior.prior, posterior.layout.network)[1], theta.dtype)
-    probes = sd * jax.random.rademacher(key, (_TRACE_PROBES, size), theta.dtype)
-    probes = jnp.pad(probes, ((0, 0), (0, len(theta) - size)))
+def _traces(
+    posterior: NetworkPosterior, theta: Float[Array, " dim"], probes: Float[Array, "probe dim"]
+) -> Float[Array, " num_data"]:
+    """Estimate the trace of the Gauss-Newton matrix of every row, in units of the prior, by Hutchinson's method.
+
+    The elements of a probe are the prior standard deviations of the parameters with random signs.
+    """
 
     def block(batch: Any) -> Float[Array, " batch"]:
         outputs, push = jax.linearize(lambda t: posterior.outputs(t, jnp.asarray(batch.x)), theta)
         hessian = -jax.vmap(jax.hessian(posterior.likelihood_at(theta).log_prob))(outputs, jnp.asarray(batch.y))
         slopes = jax.lax.map(push, probes)
-        return jnp.maximum(jnp.einsum("pbi,bij,pbj->b", slopes, hessian, slopes) / _TRACE_PROBES, 0.0)
+        return jnp.maximum(jnp.einsum("pbi,bij,pbj->b", slopes, hessian, slopes) / len(probes), 0.0)
 
     return posterior.over_data(block)
 

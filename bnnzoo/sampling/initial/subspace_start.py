@@ -63,6 +63,8 @@ class Subspace(NamedTuple):
     """Predicted size of a mini-batch for which sigma2 (see `_ROWS`) is 1; 0 if the recipe sets `tau`."""
     mode_distance: float
     """Distance of the mode that was found to the exact mode (`Mode.distance`)."""
+    is_complete: bool
+    """Whether all directions with an eigenvalue above `tau` are sampled, and not only those with the largest ones."""
 
     @property
     def num_directions(self) -> int:
@@ -75,6 +77,7 @@ class Subspace(NamedTuple):
         fields.pop("values")
         fields["other_directions"] = "linearised" if "others" in self.values else "fixed"
         fields["parameters"] = fields.pop("num_parameters")
+        fields["complete"] = fields.pop("is_complete")
         return json.dumps(fields)
 
     @property
@@ -88,9 +91,10 @@ class Subspace(NamedTuple):
             rest_text = f"; predictions add draws of the other {rest} from their Gaussian approximation at the mode"
         else:
             rest_text = f"; the other {rest} stay at the mode, so the draws are conditional on them"
+        which = "those in which" if self.is_complete else "those with the largest curvature, in all of which"
         return (
             f"{self.num_directions} of {self.num_parameters} directions in the parameter space of the {network} are "
-            f"sampled: those in which the posterior has more than {self.tau:.4g} times the curvature of the prior; "
+            f"sampled: {which} the posterior has more than {self.tau:.4g} times the curvature of the prior; "
             f"they contribute {100 * self.variance_fraction:.2g} % of the variance of the network's outputs at the "
             f"training rows{rest_text}"
         )
@@ -108,8 +112,8 @@ def find_subspace(
         key: random key.
 
     Raises:
-        UsageError: if no direction has a curvature above the threshold of the recipe, if the network and its data are
-            too large, if the recipe's `other_directions` is not supported, or if the user's network cannot be used.
+        UsageError: if no direction has a curvature above the threshold of the recipe, if the recipe's
+            `other_directions` is not supported, or if the user's network cannot be used.
         InterruptedRunError: if `work.stop` returned a signal.
     """
     _check_others(problem)
@@ -138,6 +142,7 @@ def find_subspace(
             candidate, mode, floor, is_concave=is_concave, key=jax.random.fold_in(key, 2)
         )
     values = _values(problem, mode, tau, others=problem.recipe.other_directions == "linearised")
+    num_computed = len(mode.spectrum.values)
     subspace = Subspace(
         values=values,
         kind=choice.kind,
@@ -146,6 +151,7 @@ def find_subspace(
         variance_fraction=min(mode.spectrum.variance_fraction(values["basis"].shape[1]), 1.0),
         rows_needed=rows_needed,
         mode_distance=mode.distance,
+        is_complete=values["basis"].shape[1] < num_computed or num_computed == posterior.layout.network.dim,
     )
     # Rounding differs between machines, and the chains of all processes must have the same posterior.
     subspace = subspace._replace(values=Processes.current().broadcast_first(values))
