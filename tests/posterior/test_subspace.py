@@ -610,7 +610,7 @@ def test_a_subspace_of_one_direction_is_refused_for_a_microcanonical_sampler(dat
     whole = _whole()
     mode, basis = _subspace(whole, 1)
     values = {"mode": mode, "basis": basis, "centre": np.zeros(1, np.float32)}
-    subspace = subspace_start.Subspace(values, "identified", 20.0, 13, 0.9, 0.0, 0.0)
+    subspace = subspace_start.Subspace(values, "identified", 20.0, 13, 0.9, 0.0, 0.0, True)
     monkeypatch.setattr(subspace_start, "find_subspace", lambda *_, **__: subspace)
     recipe = resolve("mlp", "mclmc", [], _options("identified", data))
     with pytest.raises(UsageError, match=r"need at least 2 parameters \(got 1\); use the sampler nuts"):

@@ -320,7 +320,7 @@ def test_a_measured_slow_step_shortens_warm_up_before_it_begins(data):
         how = {"start_seconds": start_seconds, "step_seconds": step_seconds}
         return measured_lengths.with_measured_step(problem, **how).recipe.warmup
 
-    assert warmup(0.03) == 1024  # 800 steps, rounded down to 512, would fit: the largest time that changes nothing
+    assert warmup(0.03) == 512  # 800 steps, rounded down
     assert warmup(0.02) == 1024
     assert warmup(0.05, planned=4096) == 300  # 480 steps, rounded down to 256; at least 300
     assert warmup(0.05, planned=4096, start_seconds=42.0) == 300
