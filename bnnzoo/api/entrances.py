@@ -24,10 +24,13 @@ from bnnzoo.api.data_notes import report_notes
 from bnnzoo.api.keywords import options_of
 from bnnzoo.api.run import Run
 from bnnzoo.assembly import Problem, sequential
+from bnnzoo.assembly.network_posterior import subspace_choice
 from bnnzoo.data import Dataset
 from bnnzoo.data.formats.frames import EXPOSURE, with_exposure
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.files import user_paths
+from bnnzoo.finding import setting
+from bnnzoo.fleet.row_shards import row_shards
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import Own
 from bnnzoo.observers.selection import LogTo, select_observers
@@ -63,6 +66,7 @@ def sample(
     observer: Observer | None = None,
     log_to: LogTo = None,
     share_programs: bool = False,
+    scheduler: str | None = None,
     **options: Any,
 ) -> Run:
     """Sample a Bayesian neural network and return the run.
@@ -83,6 +87,8 @@ def sample(
             numbers of rows share one compiled program. The posterior is the same, but the draws differ from the draws
             without padding. The data are padded only if all parameters are sampled, and only for samplers that use
             the density of all rows (random-walk, mala, hmc, nuts, mams, mclmc).
+        scheduler: address of a Dask scheduler, such as tcp://host:8786. With `stochastic` "identified" or "linearised",
+            its workers compute the derivatives at the mode, which are sums over all rows.
         options: the keys of a recipe file, which are also the options of the command line: `chains`, `warmup`, `draws`,
             `thin`, `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ... `exposure` is the name of a column, or
             an array with one number per row.
@@ -108,6 +114,7 @@ def sample(
             "stop": stop,
             "share_programs": share_programs,
             "log_to": log_to,
+            "scheduler": scheduler,
         }
         if out is not None:
             run = _sample(model, sampler, data, user_paths.checked_path(out), settings, options)
@@ -167,6 +174,7 @@ def run_recipe(
     started_by: store.Command | None = None,
     began: float | None = None,
     share_programs: bool = False,
+    scheduler: str | None = None,
 ) -> Run:
     """Run a recipe and write the result to `out`.
 
@@ -178,6 +186,7 @@ def run_recipe(
         log_to: see `sample`.
         started_by: the command or the Python call. It is shown if the user must start the run again.
         share_programs: see `sample`.
+        scheduler: see `sample`.
         began: the start of the run, as a value of `time.perf_counter`. The default is the time of `clock.run_start`.
         stop: a function that is called between chunks of steps. If it returns a signal number, the run writes a
             checkpoint and ends.
@@ -192,7 +201,12 @@ def run_recipe(
     began = clock.run_start() if began is None else began
     log = select_observers(log_to)
     user_paths.refuse_input_as_output(out, [recipe.data, recipe.keep_at, recipe.init_file, recipe.prior_from])
-    with jax_for(recipe):
+    if scheduler is not None and subspace_choice(recipe) is None:
+        raise UsageError(
+            f"{setting('scheduler', scheduler)}: requires [[stochastic=identified]] or linearised, whose pass over all "
+            "rows runs on the workers; to run several recipes on a cluster, use the command zoo run"
+        )
+    with jax_for(recipe), row_shards(scheduler) as shards:
         tell = first_process_observer(observer)
         tell(Progress("start", 0, 1, note="reading data"))
         problem = sequential.build_problem(recipe, dataset, model)
@@ -207,6 +221,7 @@ def run_recipe(
             tell=tell,
             stop=stop,
             log=log,
+            row_map=shards,
         )
     return open(out, model=model)
 

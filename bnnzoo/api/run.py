@@ -31,6 +31,7 @@ from bnnzoo.files import user_paths
 from bnnzoo.files.atomic import check_free, copy_atomically, write_atomically
 from bnnzoo.files.html import record_table
 from bnnzoo.finding import Finding
+from bnnzoo.fleet.row_shards import row_shards
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.progress import Observer, Progress, ignore
@@ -134,6 +135,7 @@ class Run(AbstractRunPredictions):
         interval: Interval | None = None,
         level: float | None = None,
         calibration: Any = None,
+        scheduler: str | None = None,
     ) -> dict[str, int | float]:
         """Return metrics of the predictions on the test rows, or on `data`, as a flat dictionary.
 
@@ -151,6 +153,7 @@ class Run(AbstractRunPredictions):
                 interval=interval,
                 level=level,
                 calibration=calibration,
+                scheduler=scheduler,
             )
         )
 
@@ -165,6 +168,7 @@ class Run(AbstractRunPredictions):
         interval: Interval | None = None,
         level: float | None = None,
         calibration: Any = None,
+        scheduler: str | None = None,
     ) -> dict[str, Estimate]:
         """Return the metrics of `evaluate` as `Estimate` objects, with the influence of each row on the metric.
 
@@ -183,6 +187,7 @@ class Run(AbstractRunPredictions):
             interval: "conformal" adds coverage and width of conformal intervals to those of Bayesian intervals.
             level: probability of the intervals; 0.9 by default.
             calibration: rows for conformal intervals, see `predict_interval`; they must differ from the scored rows.
+            scheduler: address of a Dask scheduler. Each of its workers evaluates the draws at a part of the rows.
 
         Raises:
             UsageError: if there are no test rows and no `data`, or for the reasons given in `predict_interval`.
@@ -196,12 +201,14 @@ class Run(AbstractRunPredictions):
         if interval is not None:  # first, because this may raise an error, and the metrics take longer
             how: dict[str, Any] = {"calibration": calibration, "observer": observer}
             intervals = prediction_intervals.estimates(self.predictor, x, y, interval, level, **how)
-        estimates = evaluate.of_rows(self.predictor, x, y).estimates | intervals
-        if data is None:
-            estimates |= loo.estimates(self.predictor)
-            if save and self._file is not None and self.attributes["complete"]:
-                store.check_same_run(self._file, self.attributes)
-                predictive_groups.add(self.predictor.record, evaluate.groups(self.predictor, x, y))
+        with row_shards(scheduler) as shards:
+            predictor = self.predictor if shards is None else self.predictor.with_row_map(shards)
+            estimates = evaluate.of_rows(predictor, x, y).estimates | intervals
+            if data is None:
+                estimates |= loo.estimates(predictor)
+        if data is None and save and self._file is not None and self.attributes["complete"]:
+            store.check_same_run(self._file, self.attributes)
+            predictive_groups.add(self.predictor.record, evaluate.groups(self.predictor, x, y))
         if ood is not None:
             estimates |= self.ood(ood, data, unseen=unseen).estimates()
         tell(Progress("evaluating", len(x), len(x)))

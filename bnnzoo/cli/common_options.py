@@ -122,6 +122,11 @@ _LOG_HELP = "also write a log while the run is running: jsonl:FILE, tensorboard:
 # The help printer interprets square brackets as markup.
 LogTo = Annotated[list[str] | None, value("--log-to", "NAME:TEXT", _LOG_HELP.replace("[", "\\["))]
 
+Scheduler = Annotated[
+    str | None,
+    value("--scheduler", "ADDRESS", "compute passes over all rows on the Dask cluster at tcp://HOST:PORT"),
+]
+
 _FLAGS = {"force": Force, "quiet": Quiet, "json": Json, "no_plugins": NoPlugins, "debug": Debug}
 
 

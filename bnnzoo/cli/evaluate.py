@@ -36,6 +36,7 @@ def evaluate(
     level: common.Level = None,
     calibration: common.Calibration = None,
     unseen: common.Unseen = None,
+    scheduler: common.Scheduler = None,
     every: Annotated[bool, typer.Option("--all", help="print every metric, not only the main ones")] = False,
     quiet: common.Quiet = False,
     json: common.Json = False,
@@ -66,6 +67,7 @@ def evaluate(
             interval=interval,
             level=level,
             calibration=calibration,
+            scheduler=scheduler,
         )
     warn_of_convergence(opened_run)
     caveats = opened_run.caveats(estimates)

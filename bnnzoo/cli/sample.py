@@ -31,6 +31,7 @@ def _extras(*, hidden: bool) -> list[inspect.Parameter]:
         *common.flags("force", "quiet", hidden=hidden),
         *common.flags("json", help="print the summary as JSON", hidden=hidden),
         *common.parameters({"log_to": (common.LogTo, None)}, rich_help_panel="Output", hidden=hidden),
+        *common.parameters({"scheduler": (common.Scheduler, None)}, rich_help_panel="Run", hidden=hidden),
         *common.flags("no_plugins", "debug"),
     ]
 
@@ -45,6 +46,7 @@ def _sample(
     quiet: bool,
     json: bool,
     log_to: list[str] | None,
+    scheduler: str | None,
     **others: Any,
 ) -> None:
     """Sample the posterior of MODEL with SAMPLER and write one NetCDF file.
@@ -76,6 +78,7 @@ def _sample(
                 log_to=log_to,
                 stop=stop,
                 dataset=dataset,
+                scheduler=scheduler,
                 started_by=Command.from_words(others["words"]),
             )
         stop.refuse_more(out)

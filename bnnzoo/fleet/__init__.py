@@ -1,4 +1,7 @@
-"""Fleets: all runs of one `bnnzoo zoo run`. A run is called a job and has its own local or remote process."""
+"""Fleets: all runs of one `bnnzoo zoo run`. A run is called a job and has its own local or remote process.
+
+`row_shards` is for a single run: the workers of a cluster hold its rows, and compute sums over them.
+"""
 
 from bnnzoo.fleet.dask import DaskExecutor as DaskExecutor
 from bnnzoo.fleet.executor import AbstractExecutor as AbstractExecutor

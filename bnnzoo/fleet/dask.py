@@ -14,14 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.finding import setting
+from bnnzoo.errors import BnnzooError
 from bnnzoo.fleet.children import Children
+from bnnzoo.fleet.connection import connect
 from bnnzoo.fleet.executor import AbstractExecutor, Outcome, Tell
 from bnnzoo.fleet.job import Job
 from bnnzoo.progress import Progress
-
-_SECONDS_TO_CONNECT = 10
 
 
 class DaskExecutor(AbstractExecutor):
@@ -33,17 +31,7 @@ class DaskExecutor(AbstractExecutor):
         Raises:
             UsageError: if Dask is not installed, or there is no scheduler at the address.
         """
-        try:
-            from distributed import Client
-        except ImportError:
-            raise UsageError("[[scheduler]]: Dask is not installed; pip install 'bnnzoo[dask]'") from None
-        try:
-            self._client: Any = Client(address, timeout=_SECONDS_TO_CONNECT, set_as_default=False)
-        except (OSError, ValueError, TimeoutError) as error:
-            remedy = (
-                "start one with `dask scheduler`, and on each machine a worker with `dask worker ADDRESS --nthreads 1`"
-            )
-            raise UsageError(f"{setting('scheduler', address)}: no Dask scheduler at this address; {remedy}") from error
+        self._client = connect(address)
         self._fleet = f"bnnzoo-{secrets.token_hex(4)}"
         self._received_signal = 0
         self._begun: set[str] = set()

@@ -20,13 +20,21 @@ from bnnzoo.assembly.network_posterior import subspace_choice
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.observers.broadcast import Broadcast
+from bnnzoo.posterior.row_map import RowMap
 from bnnzoo.progress import Observer
 from bnnzoo.recipe import Recipe, to_yaml
 from bnnzoo.sampling import provenance
 from bnnzoo.sampling.devices.placement import host_devices, place_run
 from bnnzoo.sampling.devices.processes import Processes
 from bnnzoo.sampling.drive import drive
-from bnnzoo.sampling.initial import budget, likelihood_choice, model_choice, positions, subspace_start
+from bnnzoo.sampling.initial import (
+    budget,
+    likelihood_choice,
+    model_choice,
+    positions,
+    shared_anchor,
+    subspace_start,
+)
 from bnnzoo.sampling.job import Job, Stop
 from bnnzoo.sampling.keys import Keys
 from bnnzoo.sampling.loop import carry
@@ -48,6 +56,7 @@ def launch(
     tell: Observer,
     stop: Stop | None = None,
     log: Broadcast | None = None,
+    row_map: RowMap | None = None,
 ) -> None:
     """Start a new run of a problem and write the file `out`.
 
@@ -62,6 +71,7 @@ def launch(
         tell: observer that is called with the progress.
         stop: function that returns the number of a signal that stops the run, or 0.
         log: the observers that log the run.
+        row_map: evaluation of the pass over all rows on other machines, if a subspace is sampled; None for this one.
 
     Raises:
         UsageError: if the problem or the file cannot be used; in most cases before anything is compiled or written.
@@ -93,6 +103,7 @@ def launch(
                 start_time=start_time,
                 in_bucket=in_bucket,
                 check_room=not force,
+                row_map=row_map,
             )
     finally:
         if writer is not None:
@@ -110,6 +121,7 @@ def _begin(
     start_time: float,
     in_bucket: bool,
     check_room: bool,
+    row_map: RowMap | None,
 ) -> None:
     """Select the likelihood and the model, find the initial positions, choose the lengths, and run the chains.
 
@@ -152,7 +164,10 @@ def _begin(
         work.note(budget.sentence(problem))
         if check_room and writer is not None:
             store.check_room(writer.out, disk_bytes(problem))
-    job = Job(problem, dataclasses.replace(problem.sampler, **chosen_fields), placement, keys)
+    sampler = dataclasses.replace(problem.sampler, **chosen_fields)
+    if row_map is not None:
+        problem = shared_anchor.with_shared_anchor(problem, fixed, sampler, row_map)
+    job = Job(problem, sampler, placement, keys)
     if writer is None:
         job.follow(thetas, resume=None, stop=stop)
         return

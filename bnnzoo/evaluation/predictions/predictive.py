@@ -163,6 +163,16 @@ def sums(
     return Sums(classify, centre, draw_weights if keep_parts else draw_weights.sum(keepdims=True), *totals)
 
 
+def join_rows(shards: Sequence[Sums]) -> Sums:
+    """Return the sums of all rows, given the sums of shards of the rows."""
+    first = shards[0]
+    if len(shards) == 1:
+        return first
+    by_row = {"mean": 1, "square": 1, "aleatoric": 1, "log_density": 1, "centre": 0}
+    joined = {name: np.concatenate([getattr(shard, name) for shard in shards], axis) for name, axis in by_row.items()}
+    return first._replace(**joined)
+
+
 def _add(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Add the sums over two sets of draws; the fourth entry of each set is the logarithm of a sum."""
     joins = (np.add, np.add, np.add, np.logaddexp)

@@ -20,13 +20,14 @@ from bnnzoo.evaluation.contents import agreement
 from bnnzoo.evaluation.contents.draws import Draws, draw_slices
 from bnnzoo.evaluation.contents.record import Record, evenly
 from bnnzoo.evaluation.contents.weights import Weights
-from bnnzoo.evaluation.predictions import per_draw, predictive
+from bnnzoo.evaluation.predictions import per_draw, predictive, row_functions
 from bnnzoo.evaluation.predictions.predictive import Moments, Sums
 from bnnzoo.models import AbstractModel
 from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
 from bnnzoo.posterior.censored import has_rates
 from bnnzoo.posterior.predicting import Predicting
+from bnnzoo.posterior.row_map import RowMap, map_locally
 from bnnzoo.store.schema import linearised_points
 
 _PARAMETERS = 1000
@@ -37,21 +38,36 @@ class Predictor:
     """Predictions from the draws of a run.
 
     If the model is unknown (neither in the file nor given), only the draws are available, and predictions raise an
-    error. The arguments `x` are inputs as `load_inputs` returns them. The arguments `y` are targets as `load_like`
-    returns them. Both are in original units.
+    error. `x` are inputs as `load_inputs` returns them, `y` are targets as `load_like` returns them, in original units.
 
     Args:
         record: the run file.
         model: the model or posterior that was sampled; needed if the file does not specify the model.
+        row_map: evaluation of functions of rows, by default in this process.
 
     Raises:
         UsageError: on first use, if the model is unknown or cannot predict at new inputs.
         BnnzooError: on first use, if the run has no draws yet.
     """
 
-    def __init__(self, record: Record, model: AbstractModel | AbstractPosterior | None = None):
-        self.record = record
-        self.model = model
+    def __init__(
+        self, record: Record, model: AbstractModel | AbstractPosterior | None = None, *, row_map: RowMap = map_locally
+    ):
+        self.record, self.model, self.row_map = record, model, row_map
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the content of the file, because other machines may not see it."""
+        return row_functions.predictor_of_file, (row_functions.file_content(self.record), self.model)
+
+    def with_row_map(self, row_map: RowMap) -> Predictor:
+        """Return a predictor that evaluates functions of rows by `row_map`."""
+        return self._with(self.record, row_map)
+
+    def _with(self, record: Record, row_map: RowMap = map_locally) -> Predictor:
+        predictor = Predictor(record, self.model, row_map=row_map)
+        if self.predicts:
+            predictor._restored_model = self._restored_model
+        return predictor
 
     @property
     def predicts(self) -> bool:
@@ -206,10 +222,7 @@ class Predictor:
 
     def thinned(self, stride: int, most_rows: int | None = None) -> Predictor:
         """Return a predictor with every `stride`-th draw of each chain and at most `most_rows` test rows."""
-        lighter_predictor = Predictor(self.record.thinned(stride, most_rows), self.model)
-        if self.predicts:
-            lighter_predictor._restored_model = self._restored_model
-        return lighter_predictor
+        return self._with(self.record.thinned(stride, most_rows))
 
     def of_sampled_directions(self) -> Predictor:
         """Return a predictor whose predictions leave out the directions that are not sampled, for convergence tests.
@@ -288,12 +301,7 @@ class Predictor:
         If `apart` is true, there is one sum for each of about twenty batches of draws. Otherwise there is one sum over
         all draws.
         """
-        inputs, parts = self.inputs(x), predictive.batches(*self.record.shape)
-        target = None if y is None else self.scaler.scale_targets(y)
-        with backend.arithmetic(self.precision):
-            return predictive.sums(
-                self.posterior, self.thetas, inputs, target, weights=self.record.weights, parts=parts, keep_parts=apart
-            )
+        return predictive.join_rows(self.row_map(functools.partial(row_functions.sums, apart=apart), self, x, y))
 
     def moments(
         self,
@@ -327,14 +335,9 @@ class Predictor:
             linearised: whether to use the linearised network if the run predicts with it; if false, the original
                 network is used.
         """
-        inputs, target = self.inputs(x), self.scaler.scale_targets(y)
-        dim = self.posterior.layout.dim
-
-        def density(thetas: Float[np.ndarray, "piece both"], _: int) -> Float[np.ndarray, "piece row"]:
-            evaluated_thetas = thetas if linearised else thetas[:, :dim]
-            return per_draw.log_likelihoods(self.posterior, evaluated_thetas, inputs, target)
-
-        log_densities = self.in_pieces(self.draw_indices(draw_numbers), density)
+        how: dict[str, Any] = {"draw_numbers": draw_numbers, "linearised": linearised}
+        shards = self.row_map(functools.partial(row_functions.log_likelihoods, **how), self, x, y)
+        log_densities = np.concatenate(shards, 1)
         if y.ndim == 3:
             log_densities = log_densities - self.scaler.log_units(y).astype(np.float32)
         elif not self.classifies:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Shaped, UInt32
 
 from bnnzoo.data.columns.bounds import uncensored_rows, uncensored_targets
 from bnnzoo.data.rows import rounding
@@ -108,7 +109,8 @@ def _rounded_likelihood(
         return {}
     if predictor.has_continuous_targets:
         try:
-            return {"nll_rounded": metrics.negative_log_likelihood(_log_rounded(predictor, x, y))}
+            log_probabilities = np.concatenate(predictor.row_map(_log_rounded, predictor, x, y))
+            return {"nll_rounded": metrics.negative_log_likelihood(log_probabilities)}
         except UsageError:  # a plugin's distribution that cannot give the probability of an interval
             return {}
     return {"nll_rounded": nll} if predictor.has_counts and (steps == 1).all() else {}
@@ -196,22 +198,55 @@ def _sampled_scores_in_batches(
     uniform = np.random.default_rng(0).uniform(size=y.shape)
     apart = apart and predictor.record.weights is None
     batches = [slice(None), *(predictive.batches(*predictor.record.shape) if apart else ())]
-
-    def batch_samples(values: np.ndarray, batch: slice) -> np.ndarray:
-        samples_per_draw = len(values) // len(predictor.thetas)  # the samples of one draw are consecutive
-        return values[slice(*(None if end is None else end * samples_per_draw for end in (batch.start, batch.stop)))]
-
     if predictor.is_density:
         values = predictive_samples.density_samples(predictor)
-        return [row_scores.sampled_scores_of_equal_rows(batch_samples(values, batch), y, uniform) for batch in batches]
+        num_draws = len(predictor.thetas)
+        return [
+            row_scores.sampled_scores_of_equal_rows(_batch_samples(values, num_draws, batch), y, uniform)
+            for batch in batches
+        ]
+    numbers = np.arange(len(x), dtype=np.uint32)
+    shards = predictor.row_map(functools.partial(_score_rows, batches=batches), predictor, x, y, uniform, numbers)
+    return [_join_rows(parts) for parts in zip(*shards, strict=True)]
+
+
+def _score_rows(
+    predictor: Predictor,
+    x: Shaped[np.ndarray, "row ..."],
+    y: Float[np.ndarray, "row target"],
+    uniform: Float[np.ndarray, "row target"],
+    numbers: UInt32[np.ndarray, " row"],
+    *,
+    batches: Sequence[slice],
+) -> list[row_scores.SampledScores]:
+    """Return quantiles, CRPS and PIT of rows, for each batch of draws.
+
+    Args:
+        predictor: the predictor of a run.
+        x: inputs.
+        y: targets.
+        uniform: random numbers for the PIT of discrete distributions.
+        numbers: seeds of the rows.
+        batches: the batches of draws.
+    """
     parts: list[list[row_scores.SampledScores]] = [[] for _ in batches]
-    for rows, values in predictive_samples.samples(predictor, x):
+    for rows, values in predictive_samples.samples(predictor, x, numbers):
         for batch, part in zip(batches, parts, strict=True):
-            part.append(row_scores.sampled_scores(batch_samples(values, batch), y[rows], uniform[rows]))
-    return [
-        row_scores.SampledScores(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
-        for quantiles, crps, pit in (zip(*part, strict=True) for part in parts)
-    ]
+            samples = _batch_samples(values, len(predictor.thetas), batch)
+            part.append(row_scores.sampled_scores(samples, y[rows], uniform[rows]))
+    return [_join_rows(part) for part in parts]
+
+
+def _batch_samples(values: np.ndarray, num_draws: int, batch: slice) -> np.ndarray:
+    """Return the samples of a batch of draws. The samples of one draw are consecutive."""
+    samples_per_draw = len(values) // num_draws
+    return values[slice(*(None if end is None else end * samples_per_draw for end in (batch.start, batch.stop)))]
+
+
+def _join_rows(parts: Sequence[row_scores.SampledScores]) -> row_scores.SampledScores:
+    """Return the scores of all rows, given the scores of blocks of rows."""
+    quantiles, crps, pit = zip(*parts, strict=True)
+    return row_scores.SampledScores(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
 
 
 def groups(

@@ -101,10 +101,11 @@ def make_anchor(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, se
 def with_anchor(posterior: AbstractPosterior, *, second: bool) -> AbstractPosterior:
     """Return the posterior with an anchor that all chains share, at `posterior.centre()`, a mode known in advance.
 
-    The posterior is returned unchanged if no such mode is known, or if it is not a `NetworkPosterior`.
+    The posterior is returned unchanged if no such mode is known, if it is not a `NetworkPosterior`, or if it already
+    has an anchor.
     """
     centre = posterior.centre()
-    if centre is None or not isinstance(posterior, NetworkPosterior):
+    if centre is None or not isinstance(posterior, NetworkPosterior) or isinstance(posterior.expansion, Anchor):
         return posterior
     return dataclasses.replace(posterior, expansion=make_anchor(posterior, centre, second=second))
 

@@ -1,0 +1,102 @@
+"""Passes over the rows on the workers of a Dask cluster. Each worker holds a shard of the rows."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+from jaxtyping import Shaped
+
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.finding import setting
+from bnnzoo.fleet.connection import connect
+
+T = TypeVar("T")
+
+
+class RowShards:
+    """The workers of a Dask cluster as a `RowMap`: each worker evaluates a function of its shard of the rows."""
+
+    def __init__(self, address: str):
+        """Connect to the scheduler at `address`, such as tcp://host:8786.
+
+        Raises:
+            UsageError: if Dask is not installed, if there is no scheduler at the address, or if it has no workers.
+        """
+        self.address = address
+        self._client = connect(address)
+        self._shared: tuple[Any, Any] = (None, None)
+        """The last `shared` argument of a call, and its copies on the workers."""
+        if not self._workers():
+            self._client.close()
+            raise UsageError(
+                f"{setting('scheduler', address)}: the scheduler has no workers; start one on each machine with `dask "
+                f"worker {address} --nthreads 1`"
+            )
+
+    def __call__(self, function: Callable[..., T], shared: Any, *rows: Shaped[np.ndarray, "row ..."] | None) -> list[T]:
+        """Return `function(shared, *shard)` for each shard of the rows, in the order of the rows.
+
+        Raises:
+            BnnzooError: if a worker was lost.
+        """
+        from distributed import CancelledError
+        from distributed.scheduler import KilledWorker
+
+        workers = self._workers()
+        num_rows = next(len(array) for array in rows if array is not None)
+        ends = np.linspace(0, num_rows, min(len(workers), max(1, num_rows)) + 1).round().astype(int)
+        try:
+            if self._shared[0] is not shared:
+                self._shared = (shared, self._client.scatter(shared, broadcast=True, hash=False))
+            futures = []
+            for worker, (start, stop) in zip(workers, itertools.pairwise(ends.tolist()), strict=False):
+                shard = [None if array is None else np.asarray(array[start:stop]) for array in rows]
+                (held,) = self._client.scatter([_Shard(shard)], workers=[worker], hash=False)
+                futures.append(
+                    self._client.submit(_apply, function, self._shared[1], held, workers=[worker], pure=False)
+                )
+            return self._client.gather(futures)
+        except (CancelledError, KilledWorker, OSError, TimeoutError) as error:
+            raise BnnzooError(
+                f"{setting('scheduler', self.address)}: a worker was lost during a pass over the rows; run the command "
+                "again"
+            ) from error
+
+    def _workers(self) -> list[str]:
+        return sorted(self._client.scheduler_info(n_workers=-1)["workers"])
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+
+class _Shard:
+    """The arrays of a shard. Dask would send the elements of a list separately."""
+
+    def __init__(self, arrays: list[np.ndarray | None]):
+        self.arrays = arrays
+
+
+def _apply(function: Callable[..., T], shared: Any, shard: _Shard) -> T:
+    return function(shared, *shard.arrays)
+
+
+@contextlib.contextmanager
+def row_shards(address: str | None) -> Iterator[RowShards | None]:
+    """Return a context with the workers of the scheduler at `address`; None without an address.
+
+    Raises:
+        UsageError: if there is no scheduler at the address, or if it has no workers.
+    """
+    if address is None:
+        yield None
+        return
+    shards = RowShards(address)
+    try:
+        yield shards
+    finally:
+        shards.close()

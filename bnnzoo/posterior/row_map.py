@@ -1,0 +1,31 @@
+"""Functions of rows that are evaluated shard by shard: in this process, or on other machines that hold the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from jaxtyping import Shaped
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class RowMap(Protocol):
+    """Evaluation of a function for each shard of the rows."""
+
+    def __call__(self, function: Callable[..., T], shared: Any, *rows: Shaped[np.ndarray, "row ..."] | None) -> list[T]:
+        """Return `function(shared, *shard)` for each shard of the rows, in the order of the rows.
+
+        Args:
+            function: function that can be pickled.
+            shared: the same argument for all shards; it can be pickled.
+            rows: arrays whose first axis is the row. None is passed on to the function.
+        """
+        ...
+
+
+def map_locally(function: Callable[..., T], shared: Any, *rows: Shaped[np.ndarray, "row ..."] | None) -> list[T]:
+    """Evaluate a function of all rows in this process, see `RowMap`."""
+    return [function(shared, *rows)]
