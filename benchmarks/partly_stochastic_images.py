@@ -25,6 +25,7 @@ METHODS = {
     "identified": ("penalty", "--stochastic", "identified"),
     "linearised": ("penalty", "--stochastic", "linearised"),
     "last layer": ("penalty", "--stochastic", "last"),
+    "one trained network": ("ensemble", "--chains", "1"),
     **{name: (name,) for name in ("laplace", "swag", "ensemble", "sgld", "nuts")},
 }
 """The sampler and further options of each method."""
