@@ -63,6 +63,11 @@ NOT_TYPED: dict[tuple[str, str], str] = {
     ("docs/command-line.md", "bnnzoo zoo run 'mlp.*' --seeds 0-3 -o runs --scheduler tcp://HOST:8786"): _CLUSTER,
     (
         "docs/command-line.md",
+        "bnnzoo sample mlp penalty --data big.parquet --stochastic identified --scheduler tcp://HOST:8786 -o big.nc",
+    ): _CLUSTER,
+    ("docs/command-line.md", "bnnzoo evaluate big.nc --data test.parquet --scheduler tcp://HOST:8786"): _CLUSTER,
+    (
+        "docs/command-line.md",
         "bnnzoo zoo run mdn.nuts",
     ): "a process of its own at full length: minutes; tests/fleet/test_fleet.py has short ones",
     ("docs/command-line.md", "bnnzoo zoo run 'airfoil-*' --data airfoil.csv --seed 1 -o runs"): _MINUTES,

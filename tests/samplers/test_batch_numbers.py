@@ -307,6 +307,16 @@ def test_a_look_is_at_eight_proposals_and_the_last_one_at_sixteen_with_steps_bet
         assert len(counts[-1].positions) == expected
 
 
+@pytest.mark.parametrize(("limit", "expected"), [(2, 16), (1, 8), (1e-6, 4)])
+def test_large_networks_have_fewer_proposals_after_the_final_draw(limit, expected, monkeypatch):
+    """The posterior has two parameters; the number of parameters beyond which a network is large is lowered here."""
+    posterior = OneRow.of()
+    assert posterior.layout.dim == 2
+    monkeypatch.setattr(_influence, "MANY_ROWS", posterior.num_data)
+    monkeypatch.setattr(_influence, "_FEW_PARAMETERS", limit)
+    assert _influence.num_final_proposals(posterior) == expected
+
+
 class Wall(NormalPrior):
     """The first row has no density beyond 0.5."""
 

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.subspace import SubspaceNetwork
 from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.common import preconditioner
 
@@ -26,8 +27,10 @@ _PROPOSALS = 8
 """Number of proposals for which every row is evaluated at the end of a warm-up window.
 
 After the final draw, every row is evaluated for twice as many proposals, with `_STEPS_BETWEEN` steps between them. With
-more than `MANY_ROWS` rows there are then fewer proposals, but at least `_FEWEST_PROPOSALS`.
+more than `MANY_ROWS` rows there are then fewer proposals, but at least `_FEWEST_PROPOSALS`. For a network with more
+than `_FEW_PARAMETERS` parameters this limit is smaller, in proportion to the parameters.
 """
+_FEW_PARAMETERS = 1000
 MANY_ROWS = 2**18
 """Largest number of rows for which `sampling: auto` can draw rows by importance. With more rows, fewer proposals are
 evaluated after the final draw."""
@@ -147,6 +150,14 @@ def effective_contribution(
     return (factor(b) - factor(-b)) / 2
 
 
+def num_final_proposals(posterior: AbstractPosterior) -> int:
+    """Return the number of proposals for which every row is evaluated after the final draw."""
+    network = getattr(posterior, "network", None)
+    num_parameters = len(network.mode) if isinstance(network, SubspaceNetwork) else posterior.layout.dim
+    cost = posterior.num_data * max(1.0, num_parameters / _FEW_PARAMETERS)
+    return int(np.clip(2 * _PROPOSALS * MANY_ROWS / cost, _FEWEST_PROPOSALS, 2 * _PROPOSALS))
+
+
 def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: PRNGKeyArray) -> Stats:
     """Return the biases that arise because the steps miss the effect of some rows, and the number of rows K1.
 
@@ -159,7 +170,7 @@ def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: 
     `unseen` and `unseen_shift` are estimates for the directions in which the biases are largest.
     """
     sizes = sampler.plan(posterior.num_data)
-    proposals = int(np.clip(2 * _PROPOSALS * MANY_ROWS / posterior.num_data, _FEWEST_PROPOSALS, 2 * _PROPOSALS))
+    proposals = num_final_proposals(posterior)
     if sizes.disjoint and sizes.num_used == posterior.num_data:
         # Every step uses every row, so the steps miss nothing. The estimates below would contain only rounding errors.
         zero = jnp.zeros((), state.position.dtype)
