@@ -24,7 +24,7 @@ _ROWS = 64
 """Largest number of rows from which `_directions` computes directions: the rows whose effect the steps miss most."""
 _DIRECTIONS = 3
 _PROPOSALS = 8
-"""Number of proposals for which every row is evaluated at the end of a warm-up window.
+"""Largest number of proposals for which every row is evaluated at the end of a warm-up window.
 
 After the final draw, every row is evaluated for twice as many proposals, with `_STEPS_BETWEEN` steps between them. With
 more than `MANY_ROWS` rows there are then fewer proposals, but at least `_FEWEST_PROPOSALS`. For a network with more
@@ -65,7 +65,7 @@ def row_influence(
     posterior: AbstractPosterior,
     state: Any,
     *,
-    proposals: int = _PROPOSALS,
+    proposals: int | None = None,
     steps_between: int,
     key: PRNGKeyArray,
 ) -> Influence:
@@ -75,11 +75,13 @@ def row_influence(
         sampler: a sampler with the methods of `AbstractPenalty`.
         posterior: the target distribution.
         state: the state of the chain.
-        proposals: number of proposals.
+        proposals: number of proposals; by default the number at the end of a warm-up window.
         steps_between: number of steps of the chain from one proposal to the next. A single position is not enough,
             because a row whose residual happens to be small there has little influence.
         key: random key.
     """
+    if proposals is None:
+        proposals = num_final_proposals(posterior) // 2
     sizes = sampler.plan(posterior.num_data)
     draw_probability = sizes.num_used * (1 / posterior.num_data if state.rows is None else state.rows.probabilities)
     disjoint = sizes.disjoint
