@@ -110,9 +110,12 @@ def _check(runs: Sequence[Run]) -> None:
     for run in others:
         different_keys = _different_keys(_settings(run, has_budget=has_budget), settings)
         if different_keys:
-            remedy = "; name the same [[likelihood]] in all runs" if "likelihood" in different_keys else ""
+            remedy = "join only runs with the same recipe"
+            if "likelihood" in different_keys:
+                remedy = "name the same [[likelihood]] in all runs"
             raise UsageError(
-                f"{run.path}: its recipe differs from the recipe of {first.path} in {', '.join(different_keys)}{remedy}"
+                f"{run.path}: its recipe differs from the recipe of {first.path} in {', '.join(different_keys)}; "
+                f"{remedy}"
             )
         if any(run.attributes.get(name) != first.attributes.get(name) for name in _ROW_ATTRIBUTES):
             raise UsageError(
@@ -137,8 +140,8 @@ def _check(runs: Sequence[Run]) -> None:
             )
         if not _equal(_select(constant, _ROWS), _select(first_constant, _ROWS)):
             raise UsageError(
-                f"{run.path}: its test rows and the rows of [[keep_at]] must be those of {first.path}; join only runs "
-                "with the same rows"
+                f"{run.path}: its test rows, or the rows of [[keep_at]], differ from those of {first.path}; join only "
+                "runs with the same rows"
             )
     seeds = [seed for run in runs for seed in _seeds(run)]
     if len(set(seeds)) < len(seeds):

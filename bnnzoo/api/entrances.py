@@ -140,6 +140,8 @@ def _sample(
     arguments = {"model": model, "sampler": sampler, "data": data, **options, "out": out, "log_to": settings["log_to"]}
     started_by = store.Command.from_keywords(arguments)
     if isinstance(model, AbstractPosterior):
+        if settings["scheduler"] is not None:
+            raise UsageError("[[scheduler]]: is not supported for a posterior made in Python")
         by_hand = {name: settings[name] for name in ("force", "observer", "stop", "log_to")} | {
             "started_by": started_by
         }
@@ -203,8 +205,9 @@ def run_recipe(
     user_paths.refuse_input_as_output(out, [recipe.data, recipe.keep_at, recipe.init_file, recipe.prior_from])
     if scheduler is not None and subspace_choice(recipe) is None:
         raise UsageError(
-            f"{setting('scheduler', scheduler)}: requires [[stochastic=identified]] or linearised, whose pass over all "
-            "rows runs on the workers; to run several recipes on a cluster, use the command zoo run"
+            f"{setting('scheduler', scheduler)}: requires [[stochastic=identified]] or [[stochastic=linearised]], "
+            "because only these need a pass over all rows before the run; to run several recipes on a cluster, use "
+            "bnnzoo zoo run"
         )
     with jax_for(recipe), row_shards(scheduler) as shards:
         tell = first_process_observer(observer)

@@ -40,8 +40,8 @@ class Reference(NamedTuple):
         floor = ", ".join(f"{name} {value:.2g}" for name, value in distances.floor.items())
         attributes = self.run.attributes
         halves = (
-            f"two halves of the reference {self.name} differ by: {floor}; an exact run with very many draws has about "
-            "half of these distances"
+            f"two halves of the reference {self.name} differ by: {floor}; an exact run with very many draws differs "
+            "from the reference by about half as much"
         )
         if attributes["reference_status"] == CONVERGED:
             return (halves,)

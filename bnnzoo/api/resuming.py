@@ -78,8 +78,8 @@ def resume(
     adds_draws = draws is not None or budget is not None
     if adds_draws and from_part is not None:
         raise UsageError(
-            f"{out}: [[from_part]] is only for an unfinished run, and draws are added to a finished one; use "
-            "[[from_part]], or [[draws]] or [[budget]]"
+            f"{out}: [[from_part]] is for an unfinished run, but [[draws]] and [[budget]] add draws to a finished "
+            "run; remove [[from_part]], or remove [[draws]] and [[budget]]"
         )
     if from_part is None and store.remove_leftovers(out) and not adds_draws:
         return entrances.open(out, model=model)

@@ -86,7 +86,7 @@ class Run(AbstractRunPredictions):
             store.write_tree(path, self.posterior)
             return
         if not self.attributes["complete"]:
-            raise UsageError(f"{self.path}: the run is not finished; resume it first")
+            raise UsageError(f"{self.path}: the run is not finished; continue it with bnnzoo.resume first")
         if not self._file.exists():
             raise UsageError(f"{self.path}: the file no longer exists; open the run at its present path")
         copy_atomically(self._file, path)
@@ -198,10 +198,10 @@ class Run(AbstractRunPredictions):
         tell = observer or ignore
         tell(Progress("evaluating", 0, len(x)))
         intervals: dict[str, Estimate] = {}
-        if interval is not None:  # first, because this may raise an error, and the metrics take longer
-            how: dict[str, Any] = {"calibration": calibration, "observer": observer}
-            intervals = prediction_intervals.estimates(self.predictor, x, y, interval, level, **how)
         with row_shards(scheduler) as shards:
+            if interval is not None:  # first, because this may raise an error, and the metrics take longer
+                how: dict[str, Any] = {"calibration": calibration, "observer": observer}
+                intervals = prediction_intervals.estimates(self.predictor, x, y, interval, level, **how)
             predictor = self.predictor if shards is None else self.predictor.with_row_map(shards)
             estimates = evaluate.of_rows(predictor, x, y).estimates | intervals
             if data is None:

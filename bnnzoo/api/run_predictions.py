@@ -162,7 +162,7 @@ class AbstractRunPredictions:
         """Return the encoded inputs. If `exposure` is given, it becomes the last column of `x` before the encoding."""
         if exposure is not None:
             if not self.predictor.signature.exposure:
-                raise UsageError("exposure: the run has no exposure; sample again with exposure=...")
+                raise UsageError("exposure: the run has no exposure; remove it, or sample again with exposure=...")
             x = with_exposure(x, exposure)
         return new_rows.inputs_of(self.predictor, x, unseen=unseen)
 

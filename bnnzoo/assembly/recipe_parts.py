@@ -86,7 +86,7 @@ def make_parts(recipe: Recipe, signature: Signature, own_model: AbstractModel | 
         likelihood = model.own_likelihood()
     if likelihood.task != ("regression" if task == "density" else task):
         raise UsageError(
-            f"likelihood {likelihood_part.name} is for {likelihood.task}, but the data are for {task}; use "
+            f"likelihood {likelihood_part.name} is for {likelihood.task}, but the task of the data is {task}; use "
             f"another [[likelihood]], or {setting('task', likelihood.task)}"
         )
     likelihood = likelihood.of_targets(signature.num_targets)

@@ -141,7 +141,7 @@ def _rows_like(signature: Signature, recipe: Recipe, dataset: Dataset | None) ->
     if names not in (expected, tuple(f"x{i}" for i in range(len(expected)))):  # arrays have the names x0, x1, ...
         raise UsageError(
             f"{dataset.name}: the inputs must be those of the earlier run, {', '.join(expected)} (got "
-            f"{', '.join(names)})"
+            f"{', '.join(names)}); use the columns of that run"
         )
     rows = load_like(dataclasses.replace(dataset, test=None), signature, unseen=recipe.unseen)
     test = None if dataset.test is None else load_like(dataset.test, signature, unseen=recipe.unseen)
@@ -284,8 +284,8 @@ def _warn_of_chains(record: Record, moments: Mapping[str, _BlockMoments]) -> Non
         _warn(
             f"{record.name}: [[prior_from]]: {between:.0%} of the variance of the parameters is between the chains of "
             "the run, so the chains are in different modes, or too short; a normal prior with the moments of several "
-            "modes is too wide, and most of the information about the earlier rows is lost; [[stochastic=last]] in "
-            "both runs leaves only weights that have one mode"
+            "modes is too wide, and most of the information about the earlier rows is lost; use "
+            "[[stochastic=last]] in both runs, which samples only weights with one mode"
         )
 
 

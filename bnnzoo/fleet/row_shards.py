@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from jaxtyping import Shaped
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.finding import setting
 from bnnzoo.fleet.connection import connect
+from bnnzoo.posterior.row_map import LostWorkersError
 
 T = TypeVar("T")
 
@@ -24,7 +26,8 @@ class RowShards:
         """Connect to the scheduler at `address`, such as tcp://host:8786.
 
         Raises:
-            UsageError: if Dask is not installed, if there is no scheduler at the address, or if it has no workers.
+            UsageError: if Dask is not installed, if there is no scheduler at the address, if it has no workers, or if a
+                worker has another version of bnnzoo.
         """
         self.address = address
         self._client = connect(address)
@@ -36,20 +39,30 @@ class RowShards:
                 f"{setting('scheduler', address)}: the scheduler has no workers; start one on each machine with `dask "
                 f"worker {address} --nthreads 1`"
             )
+        own_version = installed_version()
+        for worker, version in self._client.run(installed_version).items():
+            if version != own_version:
+                self._client.close()
+                raise UsageError(
+                    f"{setting('scheduler', address)}: the worker {worker} has bnnzoo {version}, but this machine has "
+                    f"{own_version}; install the same version"
+                )
 
     def __call__(self, function: Callable[..., T], shared: Any, *rows: Shaped[np.ndarray, "row ..."] | None) -> list[T]:
         """Return `function(shared, *shard)` for each shard of the rows, in the order of the rows.
 
         Raises:
-            BnnzooError: if a worker was lost.
+            LostWorkersError: if a worker or the scheduler was lost.
+            BnnzooError: if the function raised another error on a worker.
         """
         from distributed import CancelledError
         from distributed.scheduler import KilledWorker
 
-        workers = self._workers()
         num_rows = next(len(array) for array in rows if array is not None)
-        ends = np.linspace(0, num_rows, min(len(workers), max(1, num_rows)) + 1).round().astype(int)
         try:
+            if not (workers := self._workers()):
+                raise TimeoutError
+            ends = np.linspace(0, num_rows, min(len(workers), max(1, num_rows)) + 1).round().astype(int)
             if self._shared[0] is not shared:
                 self._shared = (shared, self._client.scatter(shared, broadcast=True, hash=False))
             futures = []
@@ -60,10 +73,18 @@ class RowShards:
                     self._client.submit(_apply, function, self._shared[1], held, workers=[worker], pure=False)
                 )
             return self._client.gather(futures)
-        except (CancelledError, KilledWorker, OSError, TimeoutError) as error:
-            raise BnnzooError(
+        except (CancelledError, KilledWorker, OSError, TimeoutError, KeyError) as error:
+            raise LostWorkersError(
                 f"{setting('scheduler', self.address)}: a worker was lost during a pass over the rows; run the command "
                 "again"
+            ) from error
+        except BnnzooError:
+            raise
+        except Exception as error:
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise BnnzooError(
+                f"{setting('scheduler', self.address)}: a worker failed ({text}); install the same packages there as "
+                "here"
             ) from error
 
     def _workers(self) -> list[str]:
@@ -72,6 +93,11 @@ class RowShards:
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
+
+
+def installed_version() -> str:
+    """Return the version of bnnzoo on this machine."""
+    return metadata.version("bnnzoo")
 
 
 class _Shard:

@@ -94,7 +94,8 @@ class Autoregressive(AbstractPerceptron):
         columns = input_shape[0]
         if num_outputs % columns:
             raise UsageError(
-                f"model autoregressive: expected equally many outputs for each of {columns} columns (got {num_outputs})"
+                f"model autoregressive: the number of outputs must be a multiple of the number of columns, {columns} "
+                f"(got {num_outputs}); use the likelihood of the model"
             )
         # A hidden unit of degree d depends on the columns 1..d. The outputs of column d have the degree d - 1, so they
         # depend on the columns 1..d-1.

@@ -56,7 +56,10 @@ class Own(AbstractModel):
         try:
             outputs = eqx.filter_eval_shape(self.network, example)
         except Exception as error:
-            raise UsageError(f"{name}: cannot take one input of shape {list(input_shape)}: {error}") from error
+            raise UsageError(
+                f"{name}: cannot take one input of shape {list(input_shape)} ({error}); write the network for a single "
+                "row, without a batch dimension"
+            ) from error
         if not hasattr(outputs, "shape"):
             raise UsageError(
                 f"{name}: returns a {type(outputs).__name__} for one input; return only the array of outputs"

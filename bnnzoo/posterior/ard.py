@@ -51,8 +51,8 @@ class Ard(AbstractPrior):
         """
         del layout
         raise UsageError(
-            "prior ard: the weights of an input are dependent, but independent parameters are required; use another "
-            "[[prior]], such as fan-in"
+            "prior ard: the weights of an input are dependent, but this sampler or [[stochastic]] needs independent "
+            "parameters; use another [[prior]], such as fan-in"
         )
 
     def log_prob(self, theta: Float[Array, " dim"], layout: Layout) -> Float[Array, ""]:

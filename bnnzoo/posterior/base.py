@@ -92,8 +92,8 @@ class AbstractPosterior(eqx.Module):
         """
         if self.num_data % multiple:
             raise UsageError(
-                f"mesh: data={multiple} must divide the number of rows, {self.num_data}, because {type(self).__name__} "
-                "cannot have rows of padding; use another number of devices for data"
+                f"[[mesh]]: data={multiple} must be a divisor of the number of rows, {self.num_data}, because "
+                f"{type(self).__name__} does not support padding rows; use another number of devices for data"
             )
         return self
 

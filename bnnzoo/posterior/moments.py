@@ -43,8 +43,8 @@ class Moments(AbstractPrior):
         """
         if self._is_dependent(layout):
             raise UsageError(
-                "[[prior_from]]: the parameters are dependent in this prior, but independent parameters are required; "
-                "use another sampler"
+                "[[prior_from]]: the parameters are dependent in this prior, but the sampler needs independent "
+                "parameters; use another sampler"
             )
         sds = {block.name: self.sds.get(block.name, np.ones(block.shape)) for block in layout.blocks}
         return dist.Normal(self._mean(layout), layout.flatten(sds))

@@ -80,7 +80,8 @@ class NumpyroPosterior(AbstractPosterior):
             initial = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
         except RuntimeError as error:
             raise UsageError(
-                f"the model has no finite density at any initial position that NumPyro tried: {error}"
+                f"the model has no finite density at any initial position that NumPyro tried ({error}); check the "
+                "priors, and that the data are in the support of the observed site"
             ) from error
         unconstrained = initial.param_info.z
         blocks: list[Block] = []

@@ -28,7 +28,7 @@ def over_blocks(
     data: PyTree, num_data: int, function: Callable[[PyTree], Float[Array, "batch *value"]]
 ) -> Float[Array, "num_data *value"]:
     """Apply a function of a batch to the first `num_data` rows, block by block, and return its values for every row."""
-    size, shards = max(64, _BLOCK_ELEMENTS // _widest(data, function)), _shards(data)
+    size, shards = max(64, _BLOCK_ELEMENTS // widest(data, function)), _shards(data)
     if shards == 1:
         return _each(jax.tree.map(lambda a: jnp.asarray(a)[:num_data], data), size, function)
     rows_by_device = _fold_by_device(data, shards)
@@ -38,7 +38,7 @@ def over_blocks(
 
 def total(data: PyTree, num_data: int, function: Callable[[PyTree], Float[Array, " batch"]]) -> Float[Array, ""]:
     """Return the sum of the row values of `function(batch)` over the first `num_data` rows, added block by block."""
-    size = max(64, _BLOCK_ELEMENTS // _widest(data, function))
+    size = max(64, _BLOCK_ELEMENTS // widest(data, function))
     if _shards(data) > 1 or num_data <= size:
         return jnp.sum(over_blocks(data, num_data, function))
     rows = jax.tree.map(lambda a: jnp.asarray(a)[:num_data], data)
@@ -69,7 +69,7 @@ def values_and_gradient(
         values, pull_back = jax.vjp(lambda t: over_blocks(data, num_data, lambda batch: function(t, batch)), theta)
         return values, pull_back(jnp.ones_like(values))[0]
     rows = jax.tree.map(lambda a: jnp.asarray(a)[:num_data], data)
-    size = max(64, _BLOCK_ELEMENTS // _widest(data, lambda batch: function(theta, batch)))
+    size = max(64, _BLOCK_ELEMENTS // widest(data, lambda batch: function(theta, batch)))
 
     def block(gradient: Float[Array, " dim"], batch: PyTree) -> tuple[Float[Array, " dim"], Float[Array, " batch"]]:
         values, pull_back = jax.vjp(lambda t: function(t, batch), theta)
@@ -126,7 +126,7 @@ def sum_over_blocks(
     return functools.reduce(add, [jax.tree.map(lambda leaf, i=i: leaf[i], sums) for i in range(shards)])
 
 
-def _widest(data: PyTree, function: Callable[[PyTree], Array]) -> int:
+def widest(data: PyTree, function: Callable[[PyTree], Array]) -> int:
     """Return the number of elements per row of the largest array: an input, or an intermediate value of `function`."""
 
     def largest_size(jaxpr: Any) -> int:

@@ -123,8 +123,8 @@ class Hierarchical(AbstractPrior):
         """Raise a `UsageError`, because the scales are unknown until `with_parameters` sets them."""
         del layout
         raise UsageError(
-            "prior hierarchical: its scales are sampled with the weights, but fixed scales are required; use another "
-            "[[prior]], such as fan-in"
+            "prior hierarchical: its scales are sampled with the weights, but this sampler needs fixed scales; use "
+            "another [[prior]], such as fan-in"
         )
 
     def parameters(self, layout: Layout) -> tuple[Parameter, ...]:

@@ -8,7 +8,13 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from jaxtyping import Shaped
 
+from bnnzoo.errors import BnnzooError
+
 T = TypeVar("T")
+
+
+class LostWorkersError(BnnzooError):
+    """A machine that holds rows was lost during a pass over the rows."""
 
 
 @runtime_checkable

@@ -81,9 +81,9 @@ def drive(
             is_refused = driver.is_refused_by(error)
             raise
     finally:
-        writer.release()
         if is_refused:
-            store.discard(writer.out, finished=False)
+            writer.abandon()
+        writer.release()
 
 
 def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> None:
@@ -171,7 +171,9 @@ class _Driver:
                         plan_warmup=lambda step: self._adopt_warmup(
                             plan.after_window(self.job.problem, self.job.sampler, step)
                         ),
-                        revise_warmup=lambda seconds: self._adopt_warmup(plan.after_pilot(self.job.problem, seconds)),
+                        revise_warmup=lambda seconds: self._adopt_warmup(
+                            plan.after_pilot(self.job.problem, self.job.sampler, seconds)
+                        ),
                         plan_thinning=lambda: self.job.recipe.thin,
                     )
                 ) as stream,
@@ -280,7 +282,8 @@ class _Driver:
         tell(Progress("writing", 1, 1))
         self.log.observe(run_log.run_end(self.writer.run.attributes, self._seconds(), self.num_draws))
         if findings:
-            warnings.warn(f"regime: {sentence(findings[0], spelling())}", BnnzooWarning, stacklevel=4)
+            text = f"the sampler's own check failed: {sentence(findings[0], spelling())}"
+            warnings.warn(text, BnnzooWarning, stacklevel=4)
 
     def _written(self) -> store.Attributes:
         """Count the time since the last phase as writing, and return the seconds of all phases as root attributes."""

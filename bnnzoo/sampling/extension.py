@@ -30,7 +30,7 @@ def extend(out: Path, *, draws: int | None, budget: str | None, model: AbstractM
             a time, if both or neither are given, or if the disk has too little space.
     """
     if (draws is None) == (budget is None):
-        raise UsageError(f"{out}: use [[draws]] or [[budget]] to add draws to a run, not both")
+        raise UsageError(f"{out}: to add draws to a run, give exactly one of [[draws]] and [[budget]]")
     store.check_extensible(out)
     tree = store.open_tree(out)
     attributes = store.attributes_of(out)
@@ -58,8 +58,8 @@ def _longer_recipe(
     if draws is not None:
         if draws <= recipe.draws:
             raise UsageError(
-                f"{out}: has {recipe.draws} draws per chain, so [[draws]] must be larger (got {draws}); it is the "
-                "number of draws of the whole run"
+                f"{out}: has {recipe.draws} draws per chain, so [[draws]], the new total per chain, must be "
+                f"larger (got {draws})"
             )
         return dataclasses.replace(recipe, draws=draws)
     assert budget is not None

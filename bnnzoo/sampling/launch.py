@@ -18,6 +18,7 @@ from bnnzoo.assembly import Problem, row_source, sequential
 from bnnzoo.assembly.by_hand import identity_scaler
 from bnnzoo.assembly.network_posterior import subspace_choice
 from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.finding import setting
 from bnnzoo.models import AbstractModel
 from bnnzoo.observers.broadcast import Broadcast
 from bnnzoo.posterior.row_map import RowMap
@@ -165,8 +166,12 @@ def _begin(
         if check_room and writer is not None:
             store.check_room(writer.out, disk_bytes(problem))
     sampler = dataclasses.replace(problem.sampler, **chosen_fields)
+    num_shards = 0
     if row_map is not None:
-        problem = shared_anchor.with_shared_anchor(problem, fixed, sampler, row_map)
+        work.note("computing the derivatives at the mode on the workers")
+        problem, num_shards = shared_anchor.with_shared_anchor(problem, fixed, sampler, row_map)
+        if not num_shards:
+            work.note(f"{setting('scheduler')}: not used, because the sampler needs no pass over all rows")
     job = Job(problem, sampler, placement, keys)
     if writer is None:
         job.follow(thetas, resume=None, stop=stop)
@@ -175,6 +180,7 @@ def _begin(
     attributes |= {"noise_comparison": likelihood_choice.to_json(comparisons)} if comparisons else {}
     attributes |= {"model_comparison": model_comparison.to_json()} if model_comparison else {}
     attributes |= {"subspace": subspace.to_json()} if subspace else {}
+    attributes |= {"row_shards": num_shards} if num_shards else {}
     writer.create(attributes, *_rows(problem, fixed))
     drive(job, writer, thetas, start_time=start_time, start_seconds=work.seconds, tell=tell, stop=stop, log=log)
 

@@ -32,14 +32,14 @@ class LengthPlan:
         self._second_half: tuple[int, float] | None = None
         """The same at the first chunk in the second half of warm-up."""
 
-    def after_pilot(self, problem: Problem, step_seconds: float) -> Problem:
+    def after_pilot(self, problem: Problem, sampler: AbstractSampler, step_seconds: float) -> Problem:
         """Choose the number of warm-up steps before the first step, given the measured seconds of a step.
 
         Raises:
             UsageError: if the budget is far too short.
         """
         planned = measured_lengths.with_measured_step(
-            problem, start_seconds=self._start_seconds, step_seconds=step_seconds
+            problem, sampler, start_seconds=self._start_seconds, step_seconds=step_seconds
         )
         if planned is not problem:
             self._note(f"steps are slower than expected; {budget.sentence(planned)}")

@@ -158,7 +158,7 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
         if folder.is_dir() and not folder.is_symlink():
             remedy = command.restart_advice(folder, force=False)
             raise UsageError(f"{path}: the run stopped during its preparation, so there is nothing to resume; {remedy}")
-        raise UsageError(f"{path}: no such run")
+        raise UsageError(f"{path}: no such run; correct the path")
     unfinished = run_parts.load(folder)
     if not checkpoint.has_checkpoint(folder) and is_complete(path):
         raise UsageError(

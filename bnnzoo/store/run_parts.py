@@ -28,6 +28,7 @@ from pydantic import BaseModel, ValidationError
 from bnnzoo.errors import UsageError
 from bnnzoo.files.atomic import write_atomically
 from bnnzoo.files.shell import quoted
+from bnnzoo.finding import setting
 from bnnzoo.store import checkpoint, command, npz
 from bnnzoo.store.manifest import Header, Manifest, Part, Static
 from bnnzoo.store.npz import Declared
@@ -162,7 +163,10 @@ class Unfinished(NamedTuple):
         earlier = next(checkpoint.readable_checkpoints(self.folder, run=run, max_parts=num_parts), None)
         if earlier is None:
             remedy = command.restart_advice(self.folder, force=True)
-            raise UsageError(f"{self.out}: there is no checkpoint after {num_parts} part files or fewer; {remedy}")
+            raise UsageError(
+                f"{self.out}: {setting('from_part', num_parts)}: there is no readable checkpoint at this or an "
+                f"earlier part file; {remedy}"
+            )
         return earlier
 
     @property

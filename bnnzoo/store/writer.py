@@ -197,6 +197,10 @@ class Store:
             run_parts.remove_files(self.folder)
         self.release()
 
+    def abandon(self) -> None:
+        """Remove the part files of a run that was refused before its first step."""
+        run_parts.remove_files(self.folder)
+
     def release(self) -> None:
         """Release the lock. If the folder contains no unfinished run and no other files, remove the folder too."""
         is_empty = not run_parts.holds_run(self.folder)

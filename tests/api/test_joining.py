@@ -94,7 +94,9 @@ def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
         match=r"2\.nc: .* differs from the recipe of .*0.nc in sampler\.max_tree_depth, warmup, thin, start_steps",
     ):
         bnnzoo.concat([first, third])
-    with pytest.raises(UsageError, match=r"3\.nc: its recipe differs from the recipe of .*0.nc in sampler\.step_size$"):
+    with pytest.raises(
+        UsageError, match=r"3\.nc: its recipe differs from the recipe of .*0.nc in sampler\.step_size; join only"
+    ):
         bnnzoo.concat([first, other])
 
 
@@ -290,7 +292,7 @@ def test_predictions_kept_at_other_rows_are_not_joined(folder, tmp_path):
 
     other = changed(folder / "1.nc", tmp_path / "other.nc", change)
     with pytest.raises(
-        UsageError, match=r"other\.nc: its test rows and the rows of --keep-at must be those of .*0\.nc"
+        UsageError, match=r"other\.nc: its test rows, or the rows of --keep-at, differ from those of .*0\.nc"
     ):
         bnnzoo.concat([folder / "0.nc", other])
 

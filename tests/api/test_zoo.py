@@ -80,7 +80,7 @@ def _check_resume(recipe: Recipe, expected_run: bnnzoo.Run, polls: tuple[int, ..
 
 # `test_run` resumes every sampler bit for bit. This test compares files, for a sampler of bnnzoo and one of NumPyro.
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:regime")  # bbb does not converge in so few steps
+@pytest.mark.filterwarnings("ignore:the sampler's own check")  # bbb does not converge in so few steps
 @pytest.mark.parametrize(
     "sampler",
     [name if name in ("penalty", "nuts") else pytest.param(name, marks=pytest.mark.slow) for name in tiny.SAMPLERS],
@@ -206,7 +206,7 @@ def test_resume_reports_changes_that_affect_the_draws():
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:regime")  # bbb does not converge in so few steps
+@pytest.mark.filterwarnings("ignore:the sampler's own check")  # bbb does not converge in so few steps
 @tiny.EACH
 def test_the_file_keeps_the_contract(sampler, finished_runs):
     run = finished_runs(sampler)
@@ -347,7 +347,7 @@ SHORT: dict[str, Any] = {
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:regime")
+@pytest.mark.filterwarnings("ignore:the sampler's own check")
 def test_sample_by_names_with_arrays(tmp_path, monkeypatch):
     at_exit = []
     monkeypatch.setattr("atexit.register", lambda *arguments, **more: at_exit.append((arguments, more)))
@@ -513,7 +513,7 @@ def test_a_start_without_density_is_refused(tmp_path):
 
 @pytest.mark.long
 def test_a_noisy_regime_warns_and_is_written(tmp_path):
-    with pytest.warns(bnnzoo.BnnzooWarning, match="regime: mean sigma2"):
+    with pytest.warns(bnnzoo.BnnzooWarning, match="the sampler's own check failed: mean sigma2"):
         run = entrances.run_recipe(
             tiny.recipe("penalty", warmup=0, **{"sampler.step_size": 0.3, "sampler.preconditioner": "auto"}),
             out=tmp_path / "run.nc",
@@ -534,7 +534,7 @@ def test_double_precision(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:regime")
+@pytest.mark.filterwarnings("ignore:the sampler's own check")
 @pytest.mark.parametrize("sampler", ["sms-ubu", "bbb"])
 def test_samplers_that_keep_a_seed_run_in_double_precision(sampler, tmp_path):
     """The seed has 32 bits in either precision."""

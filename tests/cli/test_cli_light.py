@@ -282,13 +282,13 @@ def test_a_closed_pipe_is_not_an_error():
 
 def test_our_warnings_are_shown_and_those_of_libraries_are_not(capsys, monkeypatch):
     def warn() -> list[registry.Plugin]:
-        warnings.warn("regime: mean sigma2 6.3", BnnzooWarning, stacklevel=2)
+        warnings.warn("the sampler's own check failed: mean sigma2 6.3", BnnzooWarning, stacklevel=2)
         warnings.warn("a library mumbles", UserWarning, stacklevel=2)
         return []
 
     monkeypatch.setattr(registry, "plugins", warn)
     assert cli.run(["plugins"]) == 0
-    assert capsys.readouterr().err == "bnnzoo: warning: regime: mean sigma2 6.3\n"
+    assert capsys.readouterr().err == "bnnzoo: warning: the sampler's own check failed: mean sigma2 6.3\n"
     assert cli.run(["plugins", "--debug"]) == 0
     assert "mumbles" in capsys.readouterr().err
 

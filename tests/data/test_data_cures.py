@@ -168,13 +168,13 @@ def test_missing_codes_without_a_match_are_reported(tmp_path):
     for code in ("-9,-8", "a=-9,-8"):
         data, notes = loaded(path, missing="drop", reading=Reading.from_options(missing_code=[code]))
         assert data.num_data == 26
-        several = typed(notes, "--missing-code")
+        several = typed(notes.partition("if it is a list")[2], "--missing-code")
         assert loaded(path, missing="drop", reading=Reading.from_options(missing_code=several))[0].num_data == 24
     data, notes = loaded(path, reading=Reading.from_options(missing_code=["a=-7"]))
-    assert "no cell holds it" not in notes  # a part of a table need not contain every code
-    assert any("missing_code 'a=-7': no cell holds it" in note for note in data.notes)
+    assert "no cell contains this code" not in notes  # a part of a table need not contain every code
+    assert any("--missing-code 'a=-7': no cell contains this code" in note for note in data.notes)
     data, _ = loaded(path, missing="drop", reading=Reading.from_options(missing_code=["a=-9", "-8.0"]))
-    assert not any("no cell holds it" in note for note in data.notes)
+    assert not any("no cell contains this code" in note for note in data.notes)
 
 
 def test_a_missing_code_of_a_column_with_an_equals_sign(tmp_path):

@@ -170,7 +170,7 @@ def test_names_of_rows_and_closing_separators_are_told_from_bad_rows(tmp_path):
     for header, row in (("a,y\n", "{i},{j},{i}.5"), ('"a","y"\n', '"{i}",{j},{i}.5')):
         assert "row names" in (message := message_of(written(tmp_path, header + rows(row))))
         assert "--skip-rows" not in message
-    assert "end with a separator" in message_of(written(tmp_path, "a,y\n" + rows("{j},{i}.5,")))
+    assert "the rows end with a separator" in message_of(written(tmp_path, "a,y\n" + rows("{j},{i}.5,")))
 
 
 def test_the_header_below_a_title_is_found(tmp_path):

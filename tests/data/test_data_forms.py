@@ -107,13 +107,13 @@ def test_encodings_are_named_and_read(tmp_path):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"separator": "xx"}, "separator: must be one character"),
-        ({"decimal": ";"}, "decimal: must be . or ,"),
-        ({"separator": ".", "decimal": "."}, "separator and decimal: must differ"),
-        ({"skip_rows": ["3-1"]}, "skip_rows: must be lines of the file"),
-        ({"skip_rows": ["0"]}, "skip_rows: must be lines of the file"),
-        ({"encoding": "klingon"}, "encoding: unknown (got 'klingon')"),
-        ({"encoding": "base64"}, "encoding: unknown (got 'base64')"),
+        ({"separator": "xx"}, "--separator: must be one character"),
+        ({"decimal": ";"}, '--decimal: must be "." or ","'),
+        ({"separator": ".", "decimal": "."}, "--separator and --decimal: must differ"),
+        ({"skip_rows": ["3-1"]}, "--skip-rows: must be line numbers of the file"),
+        ({"skip_rows": ["0"]}, "--skip-rows: must be line numbers of the file"),
+        ({"encoding": "klingon"}, "--encoding: unknown encoding (got 'klingon')"),
+        ({"encoding": "base64"}, "--encoding: unknown encoding (got 'base64')"),
     ],
 )
 def test_bad_options_of_form_are_refused(options, problem):

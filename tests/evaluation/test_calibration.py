@@ -72,7 +72,7 @@ def test_overconfidence_and_underconfidence_do_not_cancel():
     assert np.mean(labels == 0) == pytest.approx(confidence.mean(), abs=0.02)
     answer = answer_calibrated(calibration_distance.of_classes(labels, probabilities), 1000)
     assert answer.outcome == "no"
-    assert "Underconfident where its confidence is up to 0.55, overconfident above" in answer.text
+    assert "Underconfident where its confidence is at most 0.55, overconfident where it is larger" in answer.text
 
 
 @pytest.mark.parametrize(

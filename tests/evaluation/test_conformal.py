@@ -351,14 +351,14 @@ def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypat
     assert biased.predict_interval(x, calibration="test").shape == (1, 2)
     with pytest.raises(UsageError, match=r"parameters that are not sampled were trained on the training rows"):
         make("last.nc", stochastic="last").predict_interval(x)
-    with pytest.raises(UsageError, match=r"level: 0.999 needs at least 999 training rows \(got 120\); use a lower"):
+    with pytest.raises(UsageError, match=r"level=0.999: needs at least 999 training rows \(got 120\); use a lower"):
         run.predict_interval(x, level=0.999)
-    with pytest.raises(UsageError, match=r"level: 0.99 needs at least 99 calibration rows \(got 40\); use a lower"):
+    with pytest.raises(UsageError, match=r"level=0.99: needs at least 99 calibration rows \(got 40\); use a lower"):
         run.predict_interval(x, level=0.99, calibration="test")
     for level in (0.0, 1.0, 90.0):
         with pytest.raises(UsageError, match="level: must be above 0 and below 1"):
             run.predict_interval(x, level=level)
-    with pytest.raises(UsageError, match="unknown interval 'exact'"):
+    with pytest.raises(UsageError, match="interval: unknown interval 'exact'"):
         prediction_intervals.check_interval("exact")
     training = run.predictor.record.training_rows()
     with pytest.raises(UsageError, match="calibration: most of the rows are training rows"):
@@ -449,7 +449,7 @@ def test_predict_and_evaluate_take_interval_options(make, tmp_path, capsys, monk
     _, err = typed("predict", biased.path, "--data", "new.csv", "--interval", "conformal", code=2)
     assert "neither to train nor to test, or --calibration test for the run's test rows" in err
     _, err = typed(*predict, "--level", "0.8", code=2)
-    assert "level: requires --interval conformal or --interval bayesian" in err
+    assert "--level: requires --interval conformal or --interval bayesian" in err
     _, err = typed(*predict, "--interval", "conformal", "--calibration", "missing.csv", code=2)
     assert "missing.csv" in err
     _, err = typed(*predict, "--interval", "conformal", "--calibration", "more.csv", "-o", "more.csv", code=2)

@@ -577,7 +577,7 @@ def _subspace(directions, parameters, kind="identified"):
     [
         ({"exactness": "exact", "regime_ok": "not-applicable"}, "all", ""),
         ({"exactness": "noise-corrected", "regime_ok": 1}, "all", ""),
-        ({"exactness": "noise-corrected", "regime_ok": 0}, "all", "outside the regime"),
+        ({"exactness": "noise-corrected", "regime_ok": 0}, "all", "violates the assumptions of its sampler"),
         ({"exactness": "biased", "regime_ok": "not-applicable"}, "all", "the sampler is biased"),
         ({"exactness": "exact", "regime_ok": "not-applicable"}, "last", "including the row that is left out"),
         ({"exactness": "exact", **_subspace(18, 18)}, "identified", ""),

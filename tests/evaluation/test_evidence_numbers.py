@@ -32,10 +32,7 @@ def test_reasons_to_distrust_a_run_of_a_path():
     assert estimators._distrust_reason(attributes) == ""
     assert estimators._distrust_reason({"regime_ok": "not-applicable", "exactness": "exact"}) == ""
     assert estimators._distrust_reason(attributes | {"converged": 0, "regime_ok": 0}) == "has not converged"
-    assert (
-        estimators._distrust_reason(attributes | {"regime_ok": 0})
-        == "is outside the regime in which its sampler is valid"
-    )
+    assert estimators._distrust_reason(attributes | {"regime_ok": 0}) == "violates the assumptions of its sampler"
     assert estimators._distrust_reason(attributes | {"exactness": "biased"}) == "uses a biased sampler"
 
 
@@ -162,10 +159,10 @@ def test_a_path_is_of_powers_from_0_to_1_in_any_order(monkeypatch):
     assert (result.method, result.trusted) == ("thermodynamic integration", True)
     assert result.log_evidence == pytest.approx(3.5, abs=0.05)
     for powers in ((0.0, 1.0), (0.0, 0.5), (0.5, 0.7, 1.0), (0.0, 0.5, 0.9), (0.0, 0.5, 0.5, 1.0)):
-        with pytest.raises(UsageError, match="a path of powers needs 0, 1, and at least one in between, each once"):
+        with pytest.raises(UsageError, match="must be 0, 1, and at least one number in between, each once"):
             path(*powers, monkeypatch=monkeypatch)
     for about, message in (
-        ({"names_a_model": False}, "a path of powers needs a model"),
+        ({"names_a_model": False}, "a posterior made in Python is not supported in a set of runs"),
         ({"exactness": "approximate"}, "by swag are approx"),
     ):
         with pytest.raises(UsageError, match=message):

@@ -43,8 +43,8 @@ def test_calibrated_states_gap_interval_and_tolerance():
     curve = calibration_distance.Calibration(0.05, 0.01, 0.09, "intervals too wide")
     answer = findings.answer_calibrated(curve, 400)
     assert answer.outcome == "yes"
-    assert "differ by at most 5.0 % (99% interval 1.0 to 9.0 %; tolerated" in answer.text
-    assert "a lower end of at most 2% and an upper end of at most 15%" in answer.text
+    assert "differ by at most 5.0 % (99% interval 1.0 to 9.0 %; calibrated if" in answer.text
+    assert "the lower end is at most 2% and the upper end at most 15%" in answer.text
 
 
 def test_a_coverage_curve_leaves_its_band_exactly_where_the_answer_is_no():

@@ -90,9 +90,9 @@ def test_rare_claims_and_changes_of_direction_are_worded():
         )
 
     # 32 and 40 of 64 are claimed. First 16 fewer, then 9 or 8 more; the reverse; then both in one direction.
-    assert direction(16, 49) == "over where p is up to 0.50, under above"
+    assert direction(16, 49) == "over where p is at most 0.50, under where it is larger"
     assert direction(16, 48) == "over: 0.56 0.50"
-    assert direction(48, 31) == "under where p is up to 0.50, over above"
+    assert direction(48, 31) == "under where p is at most 0.50, over where it is larger"
     assert direction(48, 32) == "under: 0.56 0.62"
     assert direction(16, 24) == "over: 0.56 0.31"
     assert direction(64, 64) == "under: 0.56 1.00"

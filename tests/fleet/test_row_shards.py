@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import pickle
 
 import numpy as np
@@ -12,9 +14,9 @@ import tiny
 import bnnzoo
 from bnnzoo import cli
 from bnnzoo.api import entrances
-from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.errors import BnnzooError, BnnzooWarning, UsageError
 from bnnzoo.fleet import row_shards
-from bnnzoo.posterior.row_map import map_locally
+from bnnzoo.posterior.row_map import LostWorkersError, map_locally
 from bnnzoo.samplers.common.control_variate import make_anchor
 from bnnzoo.sampling.initial import shared_anchor
 
@@ -62,16 +64,16 @@ def test_a_scheduler_without_workers_is_refused(cluster, monkeypatch):
         row_shards.RowShards(cluster.scheduler_address)
 
 
-@pytest.mark.filterwarnings("ignore:regime")
+@pytest.mark.filterwarnings("ignore:the sampler's own check")
 def test_the_shared_anchor_is_that_of_one_machine(shards, tmp_path, monkeypatch):
     """The gradient and the Hessian are sums over the rows of all shards. The worker threads use float64, as the run."""
     calls = []
 
     def record(problem, *arguments):
-        result = original(problem, *arguments)
+        result, count = original(problem, *arguments)
         posterior = problem.network_posterior
         calls.append((make_anchor(posterior, posterior.centre(), second=True), result.network_posterior.expansion))
-        return result
+        return result, count
 
     original = shared_anchor.with_shared_anchor
     monkeypatch.setattr(shared_anchor, "with_shared_anchor", record)
@@ -80,6 +82,7 @@ def test_the_shared_anchor_is_that_of_one_machine(shards, tmp_path, monkeypatch)
     recipe = tiny.recipe("penalty", model="mlp", **options)
     run = entrances.run_recipe(recipe, out=tmp_path / "run.nc", scheduler=shards.address)
     ((one, two),) = calls
+    assert run.attributes["row_shards"] == 2
     for name in ("gradient", "hessian"):
         expected, actual = np.asarray(getattr(one, name)), np.asarray(getattr(two, name))
         assert np.abs(expected).max() > 0.1
@@ -107,6 +110,48 @@ def test_metrics_on_workers_are_those_of_one_machine(shards, tmp_path, likelihoo
         assert remote[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
 
 
+def _never(*_, **__):
+    raise LostWorkersError("--scheduler: a worker was lost during a pass over the rows; run the command again")
+
+
+@pytest.mark.filterwarnings("ignore:the sampler's own check")
+def test_without_workers_the_anchor_is_computed_on_this_machine(tmp_path, monkeypatch):
+    """The training before the pass is not lost. The work of a shard can be pickled."""
+    problems = []
+
+    def record(problem, *arguments):
+        problems.append((problem, arguments))
+        return original(problem, *arguments[:-1], _never)
+
+    original = shared_anchor.with_shared_anchor
+    monkeypatch.setattr(shared_anchor, "with_shared_anchor", record)
+    monkeypatch.setattr(entrances, "row_shards", lambda _: contextlib.nullcontext(_never))
+    options = {"stochastic": "identified:20", "init": "map", "start_steps": 250, "sampler.control_variate": "second"}
+    recipe = tiny.recipe("penalty", model="mlp", **options, **{"model.hidden": "[3]"})
+    with pytest.warns(BnnzooWarning, match="a worker was lost .*: the pass is computed on this machine"):
+        run = entrances.run_recipe(recipe, out=tmp_path / "run.nc", scheduler="tcp://127.0.0.1:1")
+    assert run.attributes["complete"]
+    assert run.attributes["row_shards"] == 1
+    ((problem, (fixed, *_)),) = problems
+    centre = np.asarray(problem.posterior.centre())
+    work = shared_anchor.Work(
+        dataclasses.replace(problem.recipe, where={}), problem.description, fixed, centre, is_second_order=False
+    )
+    copied = pickle.loads(pickle.dumps(work))
+    x, y = (np.asarray(leaf) for leaf in problem.posterior.data)
+    np.testing.assert_array_equal(shared_anchor.anchor_part(copied, x, y)[0], shared_anchor.anchor_part(work, x, y)[0])
+
+
+def test_a_worker_with_another_version_is_refused(cluster, monkeypatch):
+    monkeypatch.setattr(row_shards, "installed_version", lambda: "0.0.1")
+    monkeypatch.setattr(row_shards.metadata, "version", lambda _: "0.1.0")
+    client = row_shards.connect(cluster.scheduler_address)
+    monkeypatch.setattr(type(client), "run", lambda *_: {"worker": "0.0.0"})
+    with pytest.raises(UsageError, match=r"the worker worker has bnnzoo 0.0.0, but this machine has 0.0.1; install"):
+        row_shards.RowShards(cluster.scheduler_address)
+    client.close()
+
+
 def test_a_predictor_can_be_pickled_with_its_file(tmp_path):
     run = entrances.run_recipe(tiny.recipe("mala", draws=20, warmup=20), out=tmp_path / "run.nc")
     content = pickle.dumps(run.predictor)
@@ -120,7 +165,7 @@ def test_a_scheduler_needs_a_pass_over_all_rows(tmp_path, capsys):
     words = ["sample", "linear", "mala", "--scheduler", "tcp://127.0.0.1:1", "-o", str(tmp_path / "run.nc")]
     assert cli.run(words) == 2
     message = capsys.readouterr().err
-    assert "--scheduler tcp://127.0.0.1:1: requires --stochastic identified or linearised" in message
+    assert "--scheduler tcp://127.0.0.1:1: requires --stochastic identified or --stochastic linearised" in message
 
 
 def test_a_lost_worker_is_reported(shards, monkeypatch):

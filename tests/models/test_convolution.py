@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bnnzoo.models.convolution import convolve
-from bnnzoo.posterior.passes import _widest
+from bnnzoo.posterior.passes import widest
 
 
 def _pair(channels: int, kernel: int, *shape: int) -> tuple[eqx.nn.Conv2d, jax.Array]:
@@ -56,4 +56,4 @@ def test_accelerators_take_their_own_convolution():
 def test_blocks_of_rows_count_patches():
     """The memory of a block of rows is bounded by the largest array of a row: its patches."""
     layer, images = _pair(3, 5, 64)
-    assert _widest(images, jax.vmap(lambda x: convolve(layer, x))) == 3 * 25 * 7 * 5
+    assert widest(images, jax.vmap(lambda x: convolve(layer, x))) == 3 * 25 * 7 * 5

@@ -234,7 +234,7 @@ def test_a_network_that_no_memory_holds_is_refused_before_it_is_made(monkeypatch
 
 
 def test_an_autoregressive_network_has_as_many_outputs_for_each_column():
-    with pytest.raises(UsageError, match=r"expected equally many outputs for each of 3 columns \(got 7\)"):
+    with pytest.raises(UsageError, match=r"a multiple of the number of columns, 3 \(got 7\)"):
         Autoregressive().build((3,), 7, key=KEY)
 
 

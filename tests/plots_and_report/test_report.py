@@ -109,7 +109,7 @@ def test_a_good_run_is_called_good(good):
     page = report(good)
     assert answers(page) == ["yes"] * 4
     assert "It ran without problems, has converged, is calibrated" in page.words
-    pattern = r"800 test rows differ by at most \d\.\d % \(99% interval \d\.\d to \d+\.\d %; tolerated"
+    pattern = r"800 test rows differ by at most \d\.\d % \(99% interval \d\.\d to \d+\.\d %; calibrated if"
     assert re.search(pattern, page.words)
     assert [p["id"] for p in page.all("figure")] == [
         "band",
@@ -171,7 +171,7 @@ def test_plot_writes_the_requested_pictures(good, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_run_that_never_accepted_and_has_few_draws(tmp_path):
     recipe = tiny.recipe("penalty", warmup=0, draws=8, **{"sampler.step_size": 3.0})
-    with pytest.warns(bnnzoo.BnnzooWarning, match="regime"):
+    with pytest.warns(bnnzoo.BnnzooWarning, match="the sampler's own check failed: "):
         entrances.run_recipe(recipe, out=tmp_path / "run.nc")
     page = report(tmp_path / "run.nc")
     assert answers(page)[:2] == ["no", "no"]
@@ -257,8 +257,8 @@ def test_a_number_stands_beside_its_errors_over_rows_and_over_draws():
     assert "use 2 of 3 draws per chain and 1 of 2 test rows" in some
     biased = made_record(exactness="biased", regime_ok=0)
     message = (
-        "<p>loo_nll: the sampler is biased, so the draws are not from the posterior; the sampler was outside the "
-        "regime in which it is valid.</p>"
+        "<p>loo_nll: the sampler is biased, so the draws are not from the posterior; the run violates the "
+        "assumptions of its sampler.</p>"
     )
     assert message in page._metrics(estimates, biased, biased)
     assert "loo_nll:" not in page._metrics({"nll": Estimate(1.0)}, biased, biased)

@@ -82,13 +82,13 @@ def test_values_and_gradient_need_one_sweep(rows, blocks, monkeypatch):
 
 def test_the_widest_value_of_a_row():
     x, y = np.zeros((5, 3), np.float32), np.zeros((5, 2), np.float32)
-    assert passes._widest((x, y), lambda batch: jnp.sum(batch[0], 1)) == 3
-    assert passes._widest((x[:, :0], y[:, :0]), lambda batch: jnp.zeros(len(batch[0]))) == 1
-    assert passes._widest((x, y), lambda batch: jnp.sum(batch[0] @ jnp.ones((3, 11)), 1)) == 11
+    assert passes.widest((x, y), lambda batch: jnp.sum(batch[0], 1)) == 3
+    assert passes.widest((x[:, :0], y[:, :0]), lambda batch: jnp.zeros(len(batch[0]))) == 1
+    assert passes.widest((x, y), lambda batch: jnp.sum(batch[0] @ jnp.ones((3, 11)), 1)) == 11
     outer = lambda batch: jnp.sum(jax.vmap(lambda a, b: jnp.outer(a, b) ** 2)(*batch), (1, 2))  # noqa: E731
-    assert passes._widest((x, y), outer) == 6
+    assert passes.widest((x, y), outer) == 6
     inner = lambda batch: jax.jit(lambda a: jnp.sum(a @ jnp.ones((3, 11)), 1))(batch[0])  # noqa: E731
-    assert passes._widest((x, y), inner) == 11
+    assert passes.widest((x, y), inner) == 11
 
 
 @pytest.mark.parametrize(("size", "blocks"), [(0, 10), (1, 10), (3, 4), (5, 2), (9, 2), (10, 1), (64, 1)])
@@ -182,7 +182,7 @@ def test_integers_below_a_number_are_the_high_word_of_a_product(total):
 def test_defaults_of_a_posterior():
     posterior = GaussianMean(np.arange(10.0))
     assert posterior.padded(5) is posterior
-    with pytest.raises(UsageError, match="data=3 must divide the number of rows, 10, because"):
+    with pytest.raises(UsageError, match="data=3 must be a divisor of the number of rows, 10, because"):
         posterior.padded(3)
     with pytest.raises(UsageError, match=r"^GaussianMean: cannot draw from its prior .* such as nuts$"):
         posterior.sample_prior(key=KEY)

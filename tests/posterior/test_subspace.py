@@ -109,7 +109,7 @@ def test_of_a_large_network_the_directions_with_the_largest_curvature_are_sample
     description = json.loads(run.attributes["subspace"])
     assert description["directions"] == 3
     assert not description["complete"]
-    assert any("those with the largest curvature, in all of which the posterior has more than" in n for n in notes)
+    assert any("largest curvature among the directions in which the posterior has more than" in n for n in notes)
     groups = ({n: v.values for n, v in run.posterior[g].items()} for g in ("constant_data", "observed_data"))
     posterior = assembly.Problem.restored(run.attributes, *groups).network_posterior
     slope = jax.grad(posterior.log_density)(posterior.centre())
@@ -456,7 +456,7 @@ def test_the_rows_that_a_step_needs_predict_sigma2_within_a_factor_of_two(name):
     assert 0.5 < rows_needed / 200 / measured < 2
     remark = sampler.remark(posterior, {"rows_needed": rows_needed})
     assert remark.startswith(
-        f"a step would need {rows_needed:.3g} rows, drawn with replacement, for a noise of the log acceptance ratio"
+        f"with {rows_needed:.3g} rows per step, drawn with replacement, the noise of the log acceptance ratio"
     )
     # Without a control variate, the remark suggests to sample a subspace.
     hopeless = sampler.remark(posterior, {"rows_needed": 1e6})
@@ -610,7 +610,7 @@ def test_a_subspace_of_one_direction_is_refused_for_a_microcanonical_sampler(dat
     whole = _whole()
     mode, basis = _subspace(whole, 1)
     values = {"mode": mode, "basis": basis, "centre": np.zeros(1, np.float32)}
-    subspace = subspace_start.Subspace(values, "identified", 20.0, 13, 0.9, 0.0, 0.0, True)
+    subspace = subspace_start.Subspace(values, "identified", 20.0, 13, 0.9, 0.0, 0.0, True, False)
     monkeypatch.setattr(subspace_start, "find_subspace", lambda *_, **__: subspace)
     recipe = resolve("mlp", "mclmc", [], _options("identified", data))
     with pytest.raises(UsageError, match=r"need at least 2 parameters \(got 1\); use the sampler nuts"):

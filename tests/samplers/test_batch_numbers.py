@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -315,6 +316,20 @@ def test_large_networks_have_fewer_proposals_after_the_final_draw(limit, expecte
     monkeypatch.setattr(_influence, "MANY_ROWS", posterior.num_data)
     monkeypatch.setattr(_influence, "_FEW_PARAMETERS", limit)
     assert _influence.num_final_proposals(posterior) == expected
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_the_fisher_matrix_of_many_rows_and_parameters_uses_every_kth_row(dense, monkeypatch):
+    """The limit of 400 derivatives is lowered here: 4000 gradients of two parameters need every 20th row."""
+    posterior, theta = OneRow.of(), jnp.asarray([0.3, -0.2])
+    num_data = posterior.num_data
+    exact = _preconditioner._fisher(posterior, theta, dense=dense)
+    monkeypatch.setattr(_preconditioner, "_MOST_DERIVATIVES", num_data / 10)
+    estimated = _preconditioner._fisher(posterior, theta, dense=dense)
+    every_20th = dataclasses.replace(posterior, data=posterior.take(jnp.arange(0, num_data, 20)))
+    monkeypatch.undo()
+    np.testing.assert_allclose(estimated, 20 * _preconditioner._fisher(every_20th, theta, dense=dense), rtol=1e-5)
+    assert not np.allclose(estimated, exact, rtol=1e-3)
 
 
 class Wall(NormalPrior):
@@ -914,5 +929,5 @@ def test_an_exploration_leaves_at_least_one_step():
     posterior = GaussianMean(np.zeros(100))
     Sgld(schedule="cyclical", exploration=0.5, cycle=2).check(posterior)
     Sgld().check(posterior)
-    with pytest.raises(UsageError, match="leaves no step of a cycle of 2 steps for draws"):
+    with pytest.raises(UsageError, match="must leave at least one step of each cycle of 2 steps for draws"):
         Sgld(schedule="cyclical", exploration=0.75, cycle=2).check(posterior)

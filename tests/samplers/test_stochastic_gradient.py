@@ -334,7 +334,7 @@ def test_cyclical_sgld_explores_without_noise_and_draws_from_the_rest(size):
     ("fields", "message"),
     [
         ({"exploration": 0.5}, "requires --sampler.schedule cyclical"),
-        ({"exploration": 0.95, "schedule": "cyclical", "cycle": 10}, "leaves no step of a cycle of 10 steps for draws"),
+        ({"exploration": 0.95, "schedule": "cyclical", "cycle": 10}, "at least one step of each cycle of 10 steps"),
     ],
 )
 def test_an_invalid_exploration_is_refused(fields, message):

@@ -318,37 +318,41 @@ def test_a_measured_slow_step_shortens_warm_up_before_it_begins(data):
         if "warmup" not in options:
             problem = problem.with_lengths(dataclasses.replace(problem.recipe, warmup=planned), problem.sampler)
         how = {"start_seconds": start_seconds, "step_seconds": step_seconds}
-        return measured_lengths.with_measured_step(problem, **how).recipe.warmup
+        return measured_lengths.with_measured_step(problem, problem.sampler, **how).recipe.warmup
 
-    assert warmup(0.03) == 512  # 800 steps, rounded down
-    assert warmup(0.02) == 1024
-    assert warmup(0.05, planned=4096) == 300  # 480 steps, rounded down to 256; at least 300
+    assert warmup(0.05) == 300  # 480 steps, rounded down to 256; at least 300
+    assert warmup(0.03) == 1024  # 800 of 1024 steps are affordable
     assert warmup(0.05, planned=4096, start_seconds=42.0) == 300
-    assert warmup(0.01, planned=20_000) == 2048
+    assert warmup(0.01, planned=20_000) == 2048  # 2400 steps
     assert warmup(0.05, warmup=2000) == 2000
 
 
 @pytest.mark.usefixtures("as_options")
 def test_a_budget_that_is_far_too_short_is_refused(data):
-    """The shortest warm-up of 300 planned steps has 3 of its 10 windows of 15 steps, and as many steps again."""
+    """The shortest warm-up of 300 planned steps has 3 of its 10 windows of 15 steps, and as many steps again.
+
+    The planned thinning does not count, because it can still become 1.
+    """
 
     def check(step_seconds, sampler="mala", **options):
         problem = _problem(data, sampler, budget="1m", **options)
-        if "warmup" not in options:
-            problem = problem.with_lengths(dataclasses.replace(problem.recipe, warmup=300), problem.sampler)
-        budget_check.refuse_short_budget(problem, budget_seconds=50.0, step_seconds=step_seconds)
+        changes = {name: length for name, length in {"warmup": 300, "thin": 64}.items() if name not in options}
+        problem = problem.with_lengths(dataclasses.replace(problem.recipe, **changes), problem.sampler)
+        budget_check.refuse_short_budget(problem, problem.sampler, budget_seconds=50.0, step_seconds=step_seconds)
 
-    check(0.9)  # 110 steps take 99 s, less than twice 50 s
+    check(1.8)  # 110 steps take 198 s, less than four times 50 s
     with pytest.raises(UsageError) as caught:
-        check(1.0)
+        check(2.0)
     assert str(caught.value) == (
-        "--budget 1m: too short: on this machine even 90 steps of warm-up and 20 draws take about 2m; use --budget "
-        "3m or longer, or a sampler that uses mini-batches, such as sgld: this one uses all 72 rows in every step"
+        "--budget 1m: too short: on this machine even 90 steps of warm-up and 20 draws take about 4m; use --budget "
+        "6m or longer, or a sampler that uses mini-batches, such as sgld: this one uses all 72 rows in every step"
     )
-    check(1.0, warmup=5)
-    check(1.0, sampler="laplace")  # not a chain
+    check(2.0, warmup=5)
+    with pytest.raises(UsageError, match="even 5 steps of warm-up and 20 draws take about 4m"):
+        check(2.0, warmup=5, thin=5)
+    check(2.0, sampler="laplace")  # not a chain
     with pytest.raises(UsageError, match=r"use --budget \d+m or longer$"):
-        check(1.0, sampler="sgld", **{"sampler.batch_size": 8})
+        check(2.0, sampler="sgld", **{"sampler.batch_size": 8})
 
 
 def test_a_refused_run_leaves_no_files(tmp_path, monkeypatch):
@@ -364,7 +368,7 @@ def test_a_refused_run_leaves_no_files(tmp_path, monkeypatch):
 def test_the_measured_steps_do_not_change_the_draws(tmp_path, monkeypatch):
     """The recipe of a run whose warm-up was changed by the measurement repeats it."""
 
-    def halve(problem, **_):
+    def halve(problem, *_, **__):
         return problem.with_lengths(dataclasses.replace(problem.recipe, warmup=200), problem.sampler)
 
     monkeypatch.setattr(measured_lengths, "with_measured_step", halve)

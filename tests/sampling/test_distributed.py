@@ -330,7 +330,7 @@ def test_two_processes_add_draws_to_a_finished_run(tmp_path):
     assert_same(reference, out)
     outcomes = ended(begun(["resume", str(out), "--draws", "50", "--quiet"]))
     assert [code for code, _, _ in outcomes] == [2, 2], outcomes
-    assert "so --draws must be larger (got 50)" in outcomes[0][2]
+    assert "so --draws, the new total per chain, must be larger (got 50)" in outcomes[0][2]
 
 
 @pytest.mark.slow

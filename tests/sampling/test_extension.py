@@ -23,7 +23,7 @@ from bnnzoo.progress import Progress
 from bnnzoo.recipe.fields import fields_of
 from bnnzoo.store.schema import CHECKPOINT_BYTES, FINAL_STATE
 
-pytestmark = pytest.mark.filterwarnings("ignore:regime", "ignore:the convergence")
+pytestmark = pytest.mark.filterwarnings("ignore:the sampler's own check", "ignore:the convergence")
 
 GROUPS = ("posterior", "sample_stats", "constant_data", "observed_data")
 
@@ -184,10 +184,10 @@ def test_a_refused_extension_leaves_the_finished_run_alone(run, tmp_path, monkey
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--draws", "20"], "has 20 draws per chain, so --draws must be larger (got 20)"),
-        (["--draws", "30", "--budget", "1m"], "use --draws or --budget to add draws to a run, not both"),
-        (["--draws", "30", "--from-part", "1"], "--from-part is only for an unfinished run, and draws are added to a"),
-        (["--budget", "1m", "--from-part", "0"], "use --from-part, or --draws or --budget"),
+        (["--draws", "20"], "20 draws per chain, so --draws, the new total per chain, must be larger (got 20)"),
+        (["--draws", "30", "--budget", "1m"], "to add draws to a run, give exactly one of --draws and --budget"),
+        (["--draws", "30", "--from-part", "1"], "--from-part is for an unfinished run, but --draws and --budget add"),
+        (["--budget", "1m", "--from-part", "0"], "remove --from-part, or remove --draws and --budget"),
         (["--budget", "soon"], "--budget: must be a time such as 90s, 5m or 2h (got 'soon')"),
         ([], "is finished, so there is nothing to resume; to add draws, use --budget 2m or --draws"),
     ],

@@ -102,7 +102,7 @@ def test_chains_on_a_mesh_are_bit_for_bit_the_parallel_ones(sampler, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:regime")
+@pytest.mark.filterwarnings("ignore:the sampler's own check")
 @pytest.mark.parametrize("sampler", ["mala", *map(slow, ("penalty", *MORE))])
 def test_rows_on_two_devices_give_the_same_draws_but_for_rounding(sampler, tmp_path):
     alone = draw(tmp_path / "a.nc", sampler, None, warmup=WARMUP.get(sampler, 20))

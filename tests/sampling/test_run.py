@@ -130,7 +130,7 @@ def _plain(leaf: Any) -> np.ndarray:
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:regime")  # its random walks sometimes do not move, which is not tested here
+@pytest.mark.filterwarnings("ignore:the sampler's own check")  # its random walks sometimes do not move
 def test_a_part_that_could_not_be_written_is_drawn_again(tmp_path, monkeypatch):
     recipe = tiny.recipe("random-walk", draws=5000)
     uninterrupted = entrances.run_recipe(recipe, out=tmp_path / "whole.nc")
@@ -154,7 +154,7 @@ def test_a_part_that_could_not_be_written_is_drawn_again(tmp_path, monkeypatch):
     assert cut.attributes["seconds_sampling"] > before > 0
 
 
-@pytest.mark.filterwarnings("ignore:regime")
+@pytest.mark.filterwarnings("ignore:the sampler's own check")
 def test_a_failed_run_names_the_place_of_its_draws(tmp_path, monkeypatch):
     """The draws are in parts, beside the complete run that was to be replaced."""
     append, calls, out = Store.append, itertools.count(), tmp_path / "run.nc"

@@ -21,7 +21,7 @@ from bnnzoo.observers import AbstractObserver, ChunkReport, RunEnd, RunFailure, 
 from bnnzoo.sampling import run_log
 from bnnzoo.sampling.loop.loop import Chunk
 
-pytestmark = pytest.mark.filterwarnings("ignore:regime", "ignore:the convergence")
+pytestmark = pytest.mark.filterwarnings("ignore:the sampler's own check", "ignore:the convergence")
 
 
 class Recorder(AbstractObserver):

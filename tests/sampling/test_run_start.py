@@ -18,7 +18,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.recipe import resolve
 from bnnzoo.sampling.initial import run_start
 
-pytestmark = pytest.mark.filterwarnings("ignore:regime", "ignore:the convergence")
+pytestmark = pytest.mark.filterwarnings("ignore:the sampler's own check", "ignore:the convergence")
 
 
 @pytest.fixture(scope="module")

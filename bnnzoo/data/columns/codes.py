@@ -163,7 +163,7 @@ def warnings_about_codes(codes: Sequence[Code], targets: Sequence[str], *, inste
         noun = "target" if are_targets else "column"
         noun += "s" if len({code.column for code in codes_of_kind}) > 1 else ""
         listing = list_names(code.describe() for code in codes_of_kind)
-        doubts.append(f"{noun} {listing}: far from the other values, so it may be a code for a missing cell; {remedy}")
+        doubts.append(f"{noun} {listing}: a value far from the other values may be a code for a missing cell; {remedy}")
     return doubts
 
 
@@ -190,12 +190,12 @@ def notes_of_unused_codes(frame: Any, reading: Reading, decimal: Any, where: str
         value = styles[columns[0]].codes[0]
         prefix = code[: len(code) - len(value)] if code.endswith(value) else ""
         pieces = [piece.strip() for piece in value.split(",")]
-        text = f"missing_code {code!r}: no cell holds it"
+        text = f"[[missing_code]] {code!r}: no cell contains this code"
         if len(pieces) > 1 and all(pieces):
             options = " ".join(setting("missing_code", prefix + piece) for piece in pieces)
             warnings.warn(f"{where}: {text}; if it is a list, use {options}", BnnzooWarning, stacklevel=4)
         else:
-            notes.append(f"{text}; check how the cells are written")
+            notes.append(f"{text}; check how missing cells are written in the file")
     return notes
 
 

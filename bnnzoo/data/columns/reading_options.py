@@ -64,14 +64,14 @@ class Reading:
         ):
             words = ", ".join(SEPARATORS)
             raise UsageError(
-                "separator: must be one character that is not a letter, a digit or a quotation mark, or one of "
+                "[[separator]]: must be one character that is not a letter, a digit or a quotation mark, or one of "
                 f"{words} (got {separator!r})"
             )
         decimal_mark: Any = "" if decimal is None else decimal
         if decimal_mark not in ("", ".", ","):
-            raise UsageError(f"decimal: must be . or , (got {decimal!r})")
+            raise UsageError(f'[[decimal]]: must be "." or "," (got {decimal!r})')
         if decimal_mark == "." and separator_mark == ".":  # a comma can be both, if 1,5 is in quotes
-            raise UsageError(f"separator and decimal: must differ (both are {separator_mark!r})")
+            raise UsageError(f"[[separator]] and [[decimal]]: must differ (both are {separator_mark!r})")
         if encoding is not None:
             _check_encoding(encoding)
         lines = tuple(part.strip() for text in skip_rows for part in text.split(",") if part.strip())
@@ -112,11 +112,13 @@ class Reading:
                 name = max(matching_names, key=len)
                 value = code[len(name) + 1 :]
             elif equals:
-                raise UsageError(f"{where}: missing_code {code!r}: no column named {name}; {did_you_mean(name, names)}")
+                raise UsageError(
+                    f"{where}: [[missing_code]] {code!r}: no column named {name}; {did_you_mean(name, names)}"
+                )
             if not (value if equals else code).strip():
                 raise UsageError(
-                    f"{where}: missing_code {code!r}: the code is empty; remove it, because empty cells always count "
-                    "as missing"
+                    f"{where}: [[missing_code]] {code!r}: the code is empty; remove it, because empty cells always "
+                    "count as missing"
                 )
 
     def codes_of(self, name: str) -> tuple[str, ...]:
@@ -151,7 +153,7 @@ def parse_lines(texts: Iterable[str]) -> frozenset[int]:
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 1 <= first <= last or last - first >= _MOST_SKIPPED:
             raise UsageError(
-                f"skip_rows: must be lines of the file, counted from 1, such as 2 or 1-10,12 (got {text!r})"
+                f"[[skip_rows]]: must be line numbers of the file, counted from 1, such as 2 or 1-10,12 (got {text!r})"
             )
         lines.update(range(first, last + 1))
     return frozenset(lines)
@@ -175,5 +177,6 @@ def _check_encoding(name: str) -> None:
         is_text = False
     if not is_text:
         raise UsageError(
-            f"encoding: unknown (got {name!r}); use for instance utf-8, cp1252 (Windows), latin-1 or utf-16"
+            f"[[encoding]]: unknown encoding (got {name!r}); use for instance utf-8, cp1252 (Windows), latin-1 or "
+            "utf-16"
         )

@@ -59,7 +59,9 @@ def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
         UsageError: if the columns cannot be targets of the task.
     """
     if task == "classification" and len(cells) > 1:
-        raise UsageError(f"{where}: {len(cells)} targets; classification needs one column of labels")
+        raise UsageError(
+            f"{where}: classification needs one column of labels (got {len(cells)} targets); name one column"
+        )
     target = cells[0]
     if len(cells) == 1 and (task == "classification" or (task is None and _are_labels(target))):
         y, names = _labels(target, where)

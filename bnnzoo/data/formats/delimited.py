@@ -228,11 +228,13 @@ class DelimitedTable(AbstractTable):
             cells = []  # a title above a header, not row names
         if len(cells) == self._num_fields + 1:
             if not cells[-1].strip():
-                raise UsageError(f"{place}, because they end with a separator; let the header end with one too")
+                raise UsageError(
+                    f"{place}, because the rows end with a separator; add a separator at the end of the header"
+                )
             remedy = remedy_for_extra_field(
                 cells, self._text.delimiter, self._requested.decimal, has_options=self._text.has_options
             )
-            raise UsageError(f"{place}, but for instance {len(cells)}; {remedy}")
+            raise UsageError(f"{place} (got for instance {len(cells)}); {remedy}")
         if header > 1 and self._text.has_options:
             option = self._text.skip_option(range(1, header))
             raise UsageError(f"{place}; if the header is further down, leave out the lines above it with {option}")

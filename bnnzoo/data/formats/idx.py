@@ -85,10 +85,13 @@ class IdxFolder:
         where = f"{self.where}: t10k"
         if images.shape[1:] != train.x.shape[1:]:
             raise UsageError(
-                f"{where}: images of {list(images.shape[1:])} pixels, but those of train have {list(train.x.shape[1:])}"
+                f"{where}: images of {list(images.shape[1:])} pixels, but those of train have "
+                f"{list(train.x.shape[1:])}; use the files of one data set"
             )
         if images.shape[0] != labels.shape[0]:
-            raise UsageError(f"{where}: {images.shape[0]} images but {labels.shape[0]} labels")
+            raise UsageError(
+                f"{where}: {images.shape[0]} images but {labels.shape[0]} labels; use the files of one data set"
+            )
         labels = check_labels(labels, train.class_names, where)
         return Dataset.from_signature(train.signature, images, labels, train.name)
 
@@ -134,7 +137,9 @@ def _read_idx(folder: Path, stem: str, kind: str, num_dims_allowed: tuple[int, .
             shape = struct.unpack(f">{num_dims}I", header)
             expected = math.prod(shape)
             if expected == 0:
-                raise UsageError(f"{path}: empty; its header gives the shape {list(shape)}")
+                raise UsageError(
+                    f"{path}: contains no data: its header gives the shape {list(shape)}; use another file"
+                )
             if expected > _MAX_GZIP_RATIO * path.stat().st_size:
                 raise UsageError(
                     f"{path}: its header gives the shape {list(shape)}, but the file is too small for it; {remedy}"

@@ -280,11 +280,17 @@ def _labelled(inputs: NDArray[Any], y: Any, signature: Signature, where: str, na
     if signature.reading.censored:
         bounds = bounds_of(y, len(inputs), where)
         if bounds.shape[1] != len(signature.target_names):
-            raise UsageError(f"{where}: {bounds.shape[1]} targets, but the model has {len(signature.target_names)}")
+            raise UsageError(
+                f"{where}: got {bounds.shape[1]} targets, but the model has {len(signature.target_names)}; give the "
+                "targets of the model"
+            )
         return Dataset.from_signature(signature, inputs, bounds, name)
     targets = (label_array if is_classification else numeric_array)(y, where)
     if targets.shape[0] != inputs.shape[0]:
-        raise UsageError(f"{where}: {targets.shape[0]} rows of targets but {inputs.shape[0]} rows of inputs")
+        raise UsageError(
+            f"{where}: {targets.shape[0]} rows of targets but {inputs.shape[0]} rows of inputs; give one row of "
+            "targets per row of inputs"
+        )
     if targets.size != targets.shape[0] * len(signature.target_names):
         raise UsageError(
             f"{where}: targets have shape {list(targets.shape)}, but the model has {len(signature.target_names)} "

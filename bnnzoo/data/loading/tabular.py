@@ -324,7 +324,7 @@ def join_frame(spec: Any, reading: Reading, task: str | None) -> tuple[Any, tupl
             raise UsageError(f"y: its name, {name}, is also the name of a column of x; rename it")
         if column.shape != (len(frame),):
             raise UsageError(
-                f"y: shape {list(column.shape)} for the {len(frame)} rows of x; they must have the same number of rows"
+                f"y: must have one row for each row of x (got shape {list(column.shape)} for {len(frame)} rows)"
             )
     for name, column in columns.items():
         frame[name] = column

@@ -31,7 +31,7 @@ def as_inputs(x: ArrayLike, where: str = "x", feature_names: Sequence[str] = ())
         array = array.reshape(-1, 1)
     if array.ndim > 4 or 0 in array.shape:
         raise UsageError(
-            f"{where} has shape {list(array.shape)}; it must be features [N, D] or images [N, H, W] or [N, C, H, W]"
+            f"{where}: must be features [N, D] or images [N, H, W] or [N, C, H, W] (got shape {list(array.shape)})"
         )
     if feature_names and array.ndim == 2:
         if len(feature_names) != array.shape[1]:

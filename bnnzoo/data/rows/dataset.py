@@ -141,8 +141,8 @@ class Dataset:
         y, where = self.y, f"{self.name}: column {self.target_names[0]}"
         if self.task == "density":
             raise UsageError(
-                f"{self.name}: the data have no inputs, because every column is a target; {task} needs inputs "
-                "and a target"
+                f"{self.name}: the data have no inputs, because every column is a target, but {task} needs inputs and "
+                "a target; use [[task=density]], or other data"
             )
         if task == "density":
             converted = self._as_density(where)
@@ -154,7 +154,10 @@ class Dataset:
             converted = replace(self, y=numbers[y, None].astype(np.float32), task="regression", class_names=())
         else:
             if y.shape[1] > 1:
-                raise UsageError(f"{self.name}: {y.shape[1]} targets; classification needs one column of labels")
+                raise UsageError(
+                    f"{self.name}: classification needs one column of labels (got {y.shape[1]} targets); name one "
+                    "column"
+                )
             labels, names = training_labels(y[:, 0], self.name, self.target_names[0])
             converted = replace(self, y=labels, task="classification", class_names=names)
         # Notes about the targets are removed, because they explain why the old task was chosen.
@@ -176,7 +179,10 @@ class Dataset:
                 f"{where}: class labels cannot be modelled by a density; use [[task=regression]] to read numbers"
             )
         if self.x.ndim > 2 or self.encoding is not None:
-            raise UsageError(f"{self.name}: a density needs columns of plain numbers, [N, D]")
+            raise UsageError(
+                f"{self.name}: a density needs columns of plain numbers, [N, D]; leave out text, dates and times, or "
+                "flatten images"
+            )
         names = (*self.feature_names, *self.target_names)
         return from_rows(np.concatenate([self.x, self.y], 1), name=self.name, names=names)
 
@@ -245,7 +251,7 @@ def from_arrays(
             f"{prefix}x has {inputs.shape[0]} rows and y has {targets.shape[0]}; they must have the same number of rows"
         )
     if targets.ndim > 2 or 0 in targets.shape:
-        raise UsageError(f"{prefix}y has shape {list(targets.shape)}; it must be [N] or [N, T]")
+        raise UsageError(f"{prefix}y: must be [N] or [N, T] (got shape {list(targets.shape)})")
 
     chosen_task = check_task(task)
     if chosen_task is None:
@@ -288,7 +294,7 @@ def _encoded_targets(
     if task == "classification":
         if num_targets != 1:
             raise UsageError(
-                f"{prefix}y has shape {list(targets.shape)}; labels must be [N]; for one-hot labels use y.argmax(1)"
+                f"{prefix}y: labels must be [N] (got shape {list(targets.shape)}); for one-hot labels use y.argmax(1)"
             )
         return training_labels(targets.reshape(-1), f"{prefix}y")
     numbers = numeric_array(targets, f"{prefix}y")

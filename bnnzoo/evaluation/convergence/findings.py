@@ -261,8 +261,8 @@ def answer_calibrated(curve: Calibration, rows: int) -> Answer:
     interval = f"{calibration_distance.LEVEL:.0%} interval {100 * curve.low:.1f} to {100 * curve.high:.1f} %"
     text = (
         f"predicted and observed frequencies in {rows} test rows differ by at most {100 * curve.gap:.1f} % "
-        f"({interval}; tolerated: a lower end of at most {calibration_distance.MARGIN:.0%} and an upper end of at most "
-        f"{calibration_distance.COARSEST:.0%})"
+        f"({interval}; calibrated if the lower end is at most {calibration_distance.MARGIN:.0%} and the upper end at "
+        f"most {calibration_distance.COARSEST:.0%})"
     )
     if curve.low > calibration_distance.MARGIN:
         return Answer(CALIBRATED, "no", _sentence([curve.direction, text]))

@@ -48,8 +48,9 @@ def of_run(predictor: Predictor) -> Evidence:
     attributes, stats = record.attributes, record.statistics
     if float(attributes["likelihood_power"]) != 1:
         raise UsageError(
-            f"{record.name}: evidence: the likelihood has the power {float(attributes['likelihood_power']):g}, but "
-            "log p(D) needs the power 1; give this run together with runs of other powers, which must include 0 and 1"
+            f"{record.name}: evidence: [[likelihood_power]] must be 1 for a single run (got "
+            f"{float(attributes['likelihood_power']):g}); give this run together with runs of other powers, so that "
+            "0 and 1 are included"
         )
     if record.names_a_model and recipe_from(attributes["recipe"]).stochastic != "all":
         raise UsageError(
@@ -87,7 +88,8 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
     for record in records:
         if not record.names_a_model:
             raise UsageError(
-                f"{record.name}: evidence: a path of powers needs a model; a posterior made in Python is not supported"
+                f"{record.name}: evidence: a posterior made in Python is not supported in a set of runs with "
+                "different likelihood powers; sample a named model"
             )
         if not diagnostics.is_chain(record.attributes["exactness"]):
             raise UsageError(
@@ -97,8 +99,9 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
         _check_same(records[0], record)
     if len(set(powers)) != len(powers) or len(powers) < 3 or min(powers) != 0 or max(powers) != 1:
         raise UsageError(
-            "evidence: a path of powers needs 0, 1, and at least one in between, each once (got "
-            f"{', '.join(f'{power:g}' for power in sorted(powers))}); use for instance (j/m)^5 for j = 0..m"
+            "evidence: the likelihood powers of several runs must be 0, 1, and at least one number in between, each "
+            f"once (got {', '.join(f'{power:g}' for power in sorted(powers))}); use for instance "
+            "[[likelihood_power]] (j/m)^5 for j = 0..m"
         )
     order = np.argsort(powers)
     values = [log_likelihoods(predictors[i], kept_draws(predictors[i])) for i in order]
@@ -116,7 +119,7 @@ def _distrust_reason(attributes: Mapping[str, Any]) -> str:
     if attributes.get("converged") == 0:
         return "has not converged"
     if attributes.get("regime_ok") == 0:
-        return "is outside the regime in which its sampler is valid"
+        return "violates the assumptions of its sampler"
     return "uses a biased sampler" if attributes["exactness"] == "biased" else ""
 
 

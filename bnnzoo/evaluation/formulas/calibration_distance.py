@@ -186,7 +186,8 @@ class _Cumulative(NamedTuple):
             return f"{name[bool(sum_below > 0)]}: {means.format(self.claimed.mean(), self.happened.mean())}"
         turning_claim = self.claimed[self.ends[largest]]
         return (
-            f"{name[bool(sum_below > 0)]} where {claim} is up to {turning_claim:.2f}, {name[bool(sum_above > 0)]} above"
+            f"{name[bool(sum_below > 0)]} where {claim} is at most {turning_claim:.2f}, {name[bool(sum_above > 0)]} "
+            "where it is larger"
         )
 
 

@@ -16,6 +16,7 @@ from bnnzoo.evaluation.predictions import loo, mixture
 from bnnzoo.evaluation.predictions.mixture import DrawMixture
 from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution
 from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.finding import setting
 from bnnzoo.progress import Observer
 from bnnzoo.recipe import recipe_from
 
@@ -73,8 +74,8 @@ def prepare(predictor: Predictor, level: float) -> Ready:
     if conformal_bayes.least_rank(1 - level, len(x)) < 2:
         least = math.ceil(round(1 / (1 - level), 6)) - 1
         raise UsageError(
-            f"level: {level:g} needs at least {least} training rows (got {len(x)}); use a lower level, "
-            "[[interval=bayesian]], or more training rows"
+            f"{setting('level', f'{level:g}')}: needs at least {least} training rows (got {len(x)}); use a lower "
+            "level, [[interval=bayesian]], or more training rows"
         )
     chains, count = predictor.record.shape
     thinned = predictor.thinned(max(1, math.ceil(chains * count / _MAX_DRAWS)))
@@ -183,4 +184,4 @@ def _refusal(predictor: Predictor, problem: str) -> str:
     remedy = "use [[calibration=FILE]] with rows that have targets and were used neither to train nor to test"
     if record.has_test_rows and uncensored_rows(record.test_rows()[1]).all():
         remedy += ", or [[calibration=test]] for the run's test rows"
-    return f"conformal intervals without calibration rows: {problem}; {remedy}"
+    return f"cannot compute conformal intervals without calibration rows: {problem}; {remedy}"

@@ -39,7 +39,9 @@ def check_interval(interval: str) -> None:
         UsageError: if the name is neither "bayesian" nor "conformal".
     """
     if interval not in ("bayesian", "conformal"):
-        raise UsageError(f"unknown interval {interval!r}; use [[interval=bayesian]] or [[interval=conformal]]")
+        raise UsageError(
+            f"[[interval]]: unknown interval {interval!r}; use [[interval=bayesian]] or [[interval=conformal]]"
+        )
 
 
 def refuse_without_interval(level: float | None, calibration: Any) -> None:
@@ -50,7 +52,7 @@ def refuse_without_interval(level: float | None, calibration: Any) -> None:
     """
     if level is not None or calibration is not None:
         name = "level" if level is not None else "calibration"
-        raise UsageError(f"{name}: requires [[interval=conformal]] or [[interval=bayesian]]")
+        raise UsageError(f"[[{name}]]: requires [[interval=conformal]] or [[interval=bayesian]]")
 
 
 def refuse_for_new_rows(interval: str | None) -> None:
@@ -60,7 +62,9 @@ def refuse_for_new_rows(interval: str | None) -> None:
         UsageError: if an interval was requested.
     """
     if interval is not None:
-        raise UsageError("interval: is not supported for rows drawn from a density; remove [[interval]] or [[draws]]")
+        raise UsageError(
+            "[[interval]]: is not supported for rows drawn from a density; remove [[interval]] or [[draws]]"
+        )
 
 
 def calibration_rows(
@@ -93,14 +97,16 @@ def checked_calibration(
         UsageError: if targets are censored, or if most calibration rows are training rows or scored rows.
     """
     if not uncensored_rows(y).all():
-        raise UsageError("calibration: rows with censored targets are not supported; remove them")
+        raise UsageError("[[calibration]]: rows with censored targets are not supported; remove them")
     y = y[..., 0] if y.ndim == 3 else y
     if predictor.record.has_training_rows and _mostly_among(x, predictor.record.array("constant_data", "x")):
-        raise UsageError("calibration: most of the rows are training rows, whose errors are too small; use other rows")
+        raise UsageError(
+            "[[calibration]]: most of the rows are training rows, whose errors are too small; use other rows"
+        )
     if scored is not None and _mostly_among(x, scored):
         raise UsageError(
-            "calibration: most of the rows are also the rows whose coverage is measured; give other rows with [[data]] "
-            "or [[calibration]]"
+            "[[calibration]]: most of the rows are also the rows whose coverage is measured; give other rows with "
+            "[[data]] or [[calibration]]"
         )
     return x, y
 
@@ -129,7 +135,7 @@ def _checked_level(
         raise UsageError(f"intervals: a density has no inputs to predict from; {density_remedy}")
     if calibration is not None and interval != "conformal":
         raise UsageError(
-            "calibration: is supported for conformal intervals only; use [[interval=conformal]], or remove "
+            "[[calibration]]: is supported for conformal intervals only; use [[interval=conformal]], or remove "
             "[[calibration]]"
         )
     return level

@@ -18,6 +18,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.predictions import mixture
 from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution
 from bnnzoo.evaluation.predictions.predictor import Predictor
+from bnnzoo.finding import setting
 
 
 def intervals(
@@ -86,7 +87,7 @@ def _rank(count: int, level: float) -> int:
     if rank > count:
         least = math.ceil(round(level / (1 - level), 6))
         raise UsageError(
-            f"level: {level:g} needs at least {least} calibration rows (got {count}); use a lower level, or give more "
-            "calibration rows"
+            f"{setting('level', f'{level:g}')}: needs at least {least} calibration rows (got {count}); use a lower "
+            "level, or give more calibration rows"
         )
     return rank

@@ -106,7 +106,7 @@ def caveat(record: Record) -> str:
     if attributes["exactness"] == "biased":
         reasons.append("the sampler is biased, so the draws are not from the posterior")
     if attributes.get("regime_ok") == 0:
-        reasons.append("the sampler was outside the regime in which it is valid")
+        reasons.append("the run violates the assumptions of its sampler")
     is_partial = record.names_a_model and recipe_from(attributes["recipe"]).stochastic != "all"
     if is_partial and not _samples_all_directions(attributes):
         reasons.append("the fixed parameters were trained on all rows, including the row that is left out")

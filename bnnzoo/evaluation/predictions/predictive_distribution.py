@@ -333,4 +333,4 @@ def check_level(level: float) -> None:
         UsageError: if the level is not between 0 and 1.
     """
     if not 0 < level < 1:
-        raise UsageError(f"level: must be above 0 and below 1 (got {level:g}); use [[level=0.9]] for 90 %")
+        raise UsageError(f"[[level]]: must be above 0 and below 1 (got {level:g}); use [[level=0.9]] for 90 %")

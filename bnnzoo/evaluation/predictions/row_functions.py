@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import shutil
 import tempfile
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,10 +64,11 @@ def file_content(record: Record) -> bytes:
 
 
 def predictor_of_file(content: bytes, model: Any) -> Predictor:
-    """Return the predictor of a file with this content. The file is removed when the program ends."""
+    """Return the predictor of a file with this content. The file is removed together with the predictor."""
     from bnnzoo.evaluation.predictions.predictor import Predictor
 
     file = Path(tempfile.mkdtemp(prefix="bnnzoo-")) / "run.nc"
-    atexit.register(shutil.rmtree, file.parent, ignore_errors=True)
     file.write_bytes(content)
-    return Predictor(Record(store.open_tree(file), file), model)
+    predictor = Predictor(Record(store.open_tree(file), file), model)
+    weakref.finalize(predictor, shutil.rmtree, file.parent, ignore_errors=True)
+    return predictor

@@ -191,9 +191,13 @@ def num_rows(posterior: AbstractPosterior, kind: Kind) -> int:
     """
     if kind != "ggn":
         return 1
-    dim = posterior.layout.dim
-    num_outputs = jax.eval_shape(lambda: posterior.outputs(jnp.zeros(dim), _first(posterior).x)).shape[1]
-    return num_outputs if float(posterior.num_data) * num_outputs * dim <= _MOST_DERIVATIVES else 1
+    num_outputs = _num_outputs(posterior)
+    num_derivatives = float(posterior.num_data) * num_outputs * posterior.layout.dim
+    return num_outputs if num_derivatives <= _MOST_DERIVATIVES else 1
+
+
+def _num_outputs(posterior: AbstractPosterior) -> int:
+    return jax.eval_shape(lambda: posterior.outputs(jnp.zeros(posterior.layout.dim), _first(posterior).x)).shape[1]
 
 
 def _lift_diagonal(matrix: Float[Array, "row row"]) -> Float[Array, "row row"]:
@@ -239,13 +243,19 @@ def _base(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Ar
     return base.at[inner:].add(jnp.maximum(-posterior.likelihood_power * jnp.diag(hessian), 0.0))
 
 
-def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any, kind: Kind) -> Float[Array, "row dim"]:
+def _rows(
+    posterior: AbstractPosterior,
+    theta: Float[Array, " dim"],
+    datum: Any,
+    kind: Kind,
+    signs: Float[Array, " output"] | None,
+) -> Float[Array, "row dim"]:
     """Return a matrix R_i such that R_i' R_i is the curvature that datum i adds.
 
     For `fisher` R_i has one row, the gradient of the datum's log-likelihood. For `ggn`, the generalised Gauss-Newton
     matrix (Schraudolph 2002), R_i is U' J. J is the Jacobian of the outputs, and U U' is the Hessian of
-    -log p(y | output), with its negative eigenvalues set to 0. If `num_rows` is smaller than the number of outputs,
-    R_i is one row, s' U' J with random signs s. Then R_i' R_i is an unbiased estimate of the curvature, because the
+    -log p(y | output), with its negative eigenvalues set to 0. If `signs` is not None, R_i is one row,
+    s' U' J with these random signs s. Then R_i' R_i is an unbiased estimate of the curvature, because the
     expectation of s s' is the identity (Martens, Sutskever and Swersky 2012).
     """
     inner = posterior.layout.network.dim
@@ -258,12 +268,23 @@ def _rows(posterior: AbstractPosterior, theta: Float[Array, " dim"], datum: Any,
         output_hessian = -jax.hessian(log_prob)(outputs, target)
         values, vectors = jnp.linalg.eigh(_lift_diagonal(output_hessian))
         factor = (vectors * jnp.sqrt(jnp.maximum(values, 0.0))).T
-        if num_rows(posterior, kind) < len(factor):
-            key = hash_key(jnp.ravel(jnp.asarray(datum.x)).astype(jnp.float32))
-            factor = jax.random.rademacher(key, (1, len(factor)), factor.dtype) @ factor
+        if signs is not None:
+            factor = signs[None] @ factor
         (rows,) = jax.vmap(pull_back)(factor)
     # `_base` adds the curvature of the likelihood's own parameters.
     return rows.at[:, inner:].set(0.0)
+
+
+def _signs(posterior: AbstractPosterior, batch: Any, kind: Kind) -> Float[Array, "batch output"] | None:
+    """Return random signs for each output of each datum of a block; None if the derivatives of all outputs are used.
+
+    The key is a hash of the block, so that equal data of different blocks have different signs.
+    """
+    num_outputs = _num_outputs(posterior) if kind == "ggn" else 1
+    if num_rows(posterior, kind) == num_outputs:
+        return None
+    numbers = [jnp.ravel(jnp.asarray(leaf)).astype(jnp.float32) for leaf in (batch.x, batch.y)]
+    return jax.random.rademacher(hash_key(jnp.concatenate(numbers)), (len(batch.x), num_outputs), posterior.dtype)
 
 
 def _block(dim: int, rows_per_datum: int, min_data: int) -> int:
@@ -288,7 +309,8 @@ def _sum(
 
     def part(batch: Any, weights: Float[Array, " batch"]) -> PyTree:
         data = jax.tree.map(lambda leaf: leaf[:, None], batch)
-        rows = jax.vmap(lambda datum: _rows(posterior, theta, datum, kind))(data)
+        signs = _signs(posterior, batch, kind)
+        rows = jax.vmap(lambda datum, sign: _rows(posterior, theta, datum, kind, sign))(data, signs)
         return summary((rows * weights[:, None, None]).reshape(-1, theta.shape[0]))
 
     return posterior.sum_over_data(part, rows=size, add=add)

@@ -39,7 +39,10 @@ It multiplies the Gauss-Newton matrix with about ten thousand vectors for every 
 _FEWEST_LEADING, _MOST_LEADING = 16, 256
 """Limits of the number of directions of a network for which `find_mode` is not affordable (`is_large`)."""
 _LEADING_WORK, _LEADING_SIZE = 1.5e11, 2**24
-"""Limits of parameters x rows x directions, and of parameters x directions, for such a network."""
+"""Limits of parameters x rows x directions, and of parameters x directions, for such a network. They do not apply to
+`_FEWEST_LEADING` directions."""
+MOST_PARAMETERS = 10**7
+"""Largest number of parameters of a network whose directions are computed. It limits the memory."""
 _LEADING_ROWS = 4096
 """Number of rows from which the directions of such a network are computed."""
 _ROWS = 4096
@@ -65,6 +68,7 @@ class Mode(NamedTuple):
     distance: float
     """Root mean square over the parameters of the distance from `theta` to the mode, in standard deviations.
 
+    For a large network (`is_large`) it is over the directions in `spectrum`, which is that of the trained network.
     Directions with a smaller eigenvalue than the last damping hardly count: steps along them were damped, because the
     curvature changes along them.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Literal, TypeVar
 
 import equinox as eqx
@@ -10,13 +11,15 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior import AbstractPosterior, passes
 from bnnzoo.samplers.base import AbstractSampler
 
 Shape = Literal["auto", "identity", "diagonal", "dense"]
 
 _DENSE_UP_TO = 600
 """Largest number of parameters for which `auto` uses a full matrix. With more, matrix products are too expensive."""
+_MOST_DERIVATIVES = 2.5e8
+"""Largest product of data and parameters for which the Fisher matrix uses every datum."""
 
 
 class AbstractFactor(eqx.Module):
@@ -210,7 +213,12 @@ def prior_precision(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -
 def _fisher(
     posterior: AbstractPosterior, theta: Float[Array, " dim"], *, dense: bool
 ) -> Float[Array, " dim"] | Float[Array, "dim dim"]:
-    """Return the sum of g_i g_i' over the data, or its diagonal. g_i is the gradient of datum i's log-likelihood."""
+    """Return the sum of g_i g_i' over the data, or its diagonal. g_i is the gradient of datum i's log-likelihood.
+
+    If data times parameters exceed `_MOST_DERIVATIVES`, the sum is estimated from every k-th datum.
+    """
+    stride = max(1, math.ceil(posterior.num_data * theta.shape[0] / _MOST_DERIVATIVES))
+    used = jnp.arange(0, posterior.num_data, stride)
 
     def gradient(row) -> Float[Array, " dim"]:
         single_row = jax.tree.map(lambda leaf: leaf[None], row)
@@ -220,4 +228,8 @@ def _fisher(
         gradients = jax.vmap(gradient)(batch) * weights[:, None]
         return gradients.T @ gradients if dense else jnp.sum(gradients**2, 0)
 
-    return posterior.sum_over_data(block, rows=2**22 // theta.shape[0])
+    size = 2**22 // theta.shape[0]
+    if stride == 1:
+        return posterior.sum_over_data(block, rows=size)
+    total = passes.sum_over_blocks(posterior.take(used), len(used), block, size=size)
+    return total * (posterior.num_data / len(used))

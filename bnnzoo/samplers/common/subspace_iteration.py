@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bnnzoo.posterior import NetworkPosterior
+from bnnzoo.errors import UsageError
+from bnnzoo.posterior import NetworkPosterior, passes
 from bnnzoo.posterior.base import WeightedData
 from bnnzoo.posterior.subspace import normal_moments
 from bnnzoo.samplers.common import curvature
@@ -20,7 +21,9 @@ from bnnzoo.samplers.common.spectrum import Spectrum
 _ITERATIONS = 4
 _PROBES, _SOLVER_STEPS = 8, 40
 _ROWS, _COLUMNS = 4096, 32
-"""Numbers of rows and columns of a Gauss-Newton product that are processed together. They limit the memory."""
+"""Largest numbers of rows and columns of a Gauss-Newton product that are processed together."""
+_ELEMENTS = 2**26
+"""Largest number of elements of an intermediate array of a Gauss-Newton product. It limits the memory."""
 
 _TRACE_PROBES = 4
 _UNIFORM_SHARE = 0.1
@@ -88,6 +91,9 @@ def weighted_rows(
     The rows are `WeightedData`. Their weighted Gauss-Newton matrix is an unbiased estimate of that of all rows. In a
     classifier that is trained well, few rows have nearly all of the curvature, so uniform rows would give a bad
     estimate. A row's part of the curvature is the trace of its own Gauss-Newton matrix, in units of the prior.
+
+    Raises:
+        UsageError: if a derivative is not finite.
     """
     if count >= posterior.num_data:
         return posterior
@@ -95,6 +101,11 @@ def weighted_rows(
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
     probes = np.pad(sd * rng.choice([-1.0, 1.0], (_TRACE_PROBES, len(sd))), ((0, 0), (0, len(theta) - len(sd))))
     traces = np.asarray(_traces(posterior, jnp.asarray(theta), jnp.asarray(probes, posterior.dtype)), np.float64)
+    if not np.isfinite(traces).all():
+        raise UsageError(
+            "[[stochastic]]: the trained network has no finite derivatives at some training rows; use a smooth "
+            "activation, or [[stochastic=last]]"
+        )
     mean_trace = max(float(traces.mean()), np.finfo(float).tiny)
     probabilities = (_UNIFORM_SHARE + (1 - _UNIFORM_SHARE) * traces / mean_trace) / posterior.num_data
     rows = np.sort(rng.choice(posterior.num_data, count, p=probabilities / probabilities.sum()))
@@ -161,5 +172,6 @@ def _product(
 
         return jax.lax.map(column, columns.T, batch_size=_COLUMNS)
 
-    total = posterior.sum_over_data(block, rows=_ROWS)
+    widest = passes.widest(posterior.data, lambda batch: posterior.outputs(theta, jnp.asarray(batch.x)))
+    total = posterior.sum_over_data(block, rows=min(_ROWS, max(16, _ELEMENTS // (widest * _COLUMNS))))
     return posterior.likelihood_power * scale[:, None] * total.T

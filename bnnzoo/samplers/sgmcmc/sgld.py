@@ -106,6 +106,6 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
             raise UsageError("[[sampler.exploration]]: requires [[sampler.schedule=cyclical]]; add it")
         if self.exploration * self.cycle > self.cycle - 1:
             raise UsageError(
-                f"[[sampler.exploration]]: leaves no step of a cycle of {self.cycle} steps for draws (got "
-                f"{self.exploration:g}); use a smaller value, or a longer [[sampler.cycle]]"
+                f"[[sampler.exploration]]: must leave at least one step of each cycle of {self.cycle} steps for draws "
+                f"(got {self.exploration:g}); use a smaller value, or a longer [[sampler.cycle]]"
             )

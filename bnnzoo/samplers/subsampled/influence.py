@@ -27,8 +27,9 @@ _PROPOSALS = 8
 """Largest number of proposals for which every row is evaluated at the end of a warm-up window.
 
 After the final draw, every row is evaluated for twice as many proposals, with `_STEPS_BETWEEN` steps between them. With
-more than `MANY_ROWS` rows there are then fewer proposals, but at least `_FEWEST_PROPOSALS`. For a network with more
-than `_FEW_PARAMETERS` parameters this limit is smaller, in proportion to the parameters.
+more than `MANY_ROWS` rows there are fewer proposals: at least `_FEWEST_PROPOSALS` after the final draw, and half as
+many at the end of a window. For a network with P > `_FEW_PARAMETERS` parameters, the limit is not `MANY_ROWS` rows but
+`MANY_ROWS` x `_FEW_PARAMETERS` / P rows.
 """
 _FEW_PARAMETERS = 1000
 MANY_ROWS = 2**18

@@ -322,7 +322,8 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         if sizes.num_used < 2:
             raise UsageError(
                 "[[sampler.batch_size]] x [[sampler.num_batches]]: must be at least 2, because one row gives no "
-                f"estimate of sigma2 (got {sizes.num_used}); use [[sampler.batch_size=2]], or the sampler nuts"
+                f"estimate of sigma2, the variance of the mini-batch noise (got {sizes.num_used}); use "
+                "[[sampler.batch_size=2]], or the sampler nuts"
             )
         refuse_large(self.order, posterior)
 

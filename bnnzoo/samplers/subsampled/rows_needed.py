@@ -34,8 +34,8 @@ def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> 
     num_data = posterior.num_data
     sizes, proposal = sampler.plan(num_data), sampler.resolved_proposal(num_data)
     text = (
-        f"a step would need {rows_needed:.3g} rows, drawn with replacement, for a noise of the log acceptance ratio "
-        f"with variance sigma2 = 1; it uses {sizes.num_used} of the {num_data} rows"
+        f"with {rows_needed:.3g} rows per step, drawn with replacement, the noise of the log acceptance ratio would "
+        f"have variance sigma2 = 1; a step uses {sizes.num_used} of the {num_data} rows"
     )
     if rows_needed >= num_data / 4:
         can_restrict = posterior.has_outputs and posterior.centre() is None and sampler.order == "none"

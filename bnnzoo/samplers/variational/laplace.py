@@ -184,8 +184,8 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
         if distance <= _MAX_DISTANCE:
             return ()
         label = "squared distance to the mode, per parameter, in standard deviations"
-        smooth = f"a smooth {setting('prior')} and activation: at a kink, the gradient is not 0"
-        advice = f"use a longer {setting('warmup')}, or {smooth}"
+        parts = f"a {setting('prior')} and an activation without a kink at the mode"
+        advice = f"use a longer {setting('warmup')}, or {parts}, because the gradient is not 0 there"
         return (Finding("validity", "mode", label, distance, _MAX_DISTANCE, advice),)
 
     @property

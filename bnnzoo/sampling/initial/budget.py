@@ -1,8 +1,9 @@
 """Choice of the lengths of a run from its time budget: warm-up, thinning and draws, unless the recipe sets them.
 
-The time of a gradient is measured before warm-up. The time of a step is measured in warm-up: a slow warm-up ends early,
-and the second half of warm-up determines the thinning. After warm-up, the clock determines only the number of draws.
-The file stores a recipe with fixed lengths, which gives the same draws on fast and slow machines of the same kind.
+The time of a gradient is measured here. The time of a step is measured later, and `measured_lengths.py` changes the
+lengths: before the first step, in warm-up, and at its end. After warm-up, the clock determines only the number of
+draws. The file stores a recipe with fixed lengths, which gives the same draws on fast and slow machines of the same
+kind.
 """
 
 from __future__ import annotations

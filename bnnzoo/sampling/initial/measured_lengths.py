@@ -29,11 +29,14 @@ Small differences between the planned and the measured time do not change the nu
 are usually equal."""
 
 
-def with_measured_step(problem: Problem, *, start_seconds: float, step_seconds: float) -> Problem:
-    """Return the problem with a shorter warm-up if a step takes at least twice the time that `plan_lengths` assumed.
+def with_measured_step(
+    problem: Problem, sampler: AbstractSampler, *, start_seconds: float, step_seconds: float
+) -> Problem:
+    """Return the problem with a shorter warm-up if the budget pays for at most half of the planned steps.
 
     Args:
         problem: the problem of the run, with the lengths of `plan_lengths`.
+        sampler: the sampler with the chosen values of its `auto` fields.
         start_seconds: seconds that were spent on the initial positions.
         step_seconds: measured seconds of a warm-up step of all chains.
 
@@ -44,10 +47,11 @@ def with_measured_step(problem: Problem, *, start_seconds: float, step_seconds: 
     if recipe.budget is None:
         return problem
     budget = seconds_after_start(recipe.budget, start_seconds)
-    affordable = max(FEWEST_WARMUP, round_down(WARMUP_SHARE * budget / step_seconds, MOST_WARMUP))
+    affordable = WARMUP_SHARE * budget / step_seconds
     if "warmup" not in recipe.where and 2 * affordable <= recipe.warmup:
-        problem = problem.with_lengths(dataclasses.replace(recipe, warmup=affordable), problem.sampler)
-    refuse_short_budget(problem, budget_seconds=budget, step_seconds=step_seconds)
+        warmup = max(FEWEST_WARMUP, round_down(affordable, MOST_WARMUP))
+        problem = problem.with_lengths(dataclasses.replace(recipe, warmup=warmup), problem.sampler)
+    refuse_short_budget(problem, sampler, budget_seconds=budget, step_seconds=step_seconds)
     return problem
 
 

@@ -37,7 +37,7 @@ def network_position(problem: Problem, path: Path) -> Float[Array, " dim"]:
             network = eqx.tree_deserialise_leaves(file, template, filter_spec=_read_array)
             is_complete = not file.read(1)
     except FileNotFoundError:
-        raise UsageError(f"{path}: [[init]]: no such file") from None
+        raise UsageError(f"{path}: [[init]]: no such file; correct the path") from None
     except (OSError, EOFError, ValueError, RuntimeError, MemoryError):
         network, is_complete = template, False
     if not is_complete:

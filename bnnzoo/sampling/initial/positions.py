@@ -234,7 +234,7 @@ def describe_chosen_fields(problem: Problem, chosen_fields: Mapping[str, Any]) -
         f"{name.replace('_', ' ')} {value:g}" if not isinstance(value, str) else f"{name.replace('_', ' ')} {value}"
         for name, value in chosen_fields.items()
     )
-    return f"{problem.recipe.sampler.name}: chosen for this problem: {fields}"
+    return f"sampler {problem.recipe.sampler.name}: values chosen for its auto fields: {fields}"
 
 
 def check_start(posterior: AbstractPosterior, placement: Placement, thetas: Any) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,15 +16,18 @@ from jaxtyping import Array, Float
 from bnnzoo.assembly import Problem
 from bnnzoo.assembly.description import Description
 from bnnzoo.assembly.network_posterior import build_posterior
+from bnnzoo.errors import BnnzooWarning
 from bnnzoo.posterior import NetworkPosterior, backend
 from bnnzoo.posterior.base import Data
-from bnnzoo.posterior.row_map import RowMap
+from bnnzoo.posterior.row_map import LostWorkersError, RowMap, map_locally
 from bnnzoo.recipe import Recipe
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.samplers.common.control_variate import Anchor, make_anchor
+from bnnzoo.sampling.devices.processes import Processes
 
 
-class _Work(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Work:
     """Everything but the rows that determines the anchor."""
 
     recipe: Recipe
@@ -35,10 +39,12 @@ class _Work(NamedTuple):
 
 def with_shared_anchor(
     problem: Problem, fixed: Mapping[str, np.ndarray], sampler: AbstractSampler, row_map: RowMap
-) -> Problem:
-    """Return the problem whose posterior has the anchor at its centre; unchanged if the sampler needs no anchor.
+) -> tuple[Problem, int]:
+    """Return the problem whose posterior has the anchor at its centre, and the number of shards of the rows.
 
-    The derivatives at the anchor are sums over the rows. Each shard of the rows gives one part of the sums.
+    If the sampler needs no such anchor, the problem is unchanged, and the number is 0. The derivatives at the anchor
+    are sums over the rows. Each shard of the rows gives one part of the sums. If several processes share the run, the
+    first one computes the anchor for all. If a worker is lost, the anchor is computed in this process.
 
     Args:
         problem: the problem of a run that samples a subspace.
@@ -47,18 +53,37 @@ def with_shared_anchor(
         row_map: evaluation of a function for each shard of the rows.
     """
     posterior, order = problem.network_posterior, getattr(sampler, "order", "none")
-    centre = posterior.centre()
-    if order == "none" or centre is None:
-        return problem
-    recipe = dataclasses.replace(problem.recipe, where={})  # names of options, which the workers do not need
-    work = _Work(recipe, problem.require_description(), fixed, np.asarray(centre), order == "second")
-    parts = row_map(_anchor_part, work, np.asarray(posterior.data.x), np.asarray(posterior.data.y))
-    gradient, hessian = jax.tree.map(lambda *values: jnp.asarray(sum(values)), *parts)
+    centre, prepares = posterior.centre(), type(sampler).prepare is not AbstractSampler.prepare
+    if order == "none" or centre is None or not prepares:
+        return problem, 0
+    processes = Processes.current()
+    derivatives: Any = (
+        np.zeros_like(centre),
+        np.zeros((len(centre),) * 2, centre.dtype) if order == "second" else None,
+    )
+    num_shards = 0
+    with processes.share_first_error():
+        if processes.is_first:
+            recipe = dataclasses.replace(problem.recipe, where={})  # names of options, which the workers do not need
+            work = Work(recipe, problem.require_description(), fixed, np.asarray(centre), order == "second")
+            parts = _parts(work, np.asarray(posterior.data.x), np.asarray(posterior.data.y), row_map)
+            derivatives, num_shards = jax.tree.map(lambda *values: sum(values), *parts), len(parts)
+    gradient, hessian = jax.tree.map(jnp.asarray, processes.broadcast_first(derivatives))
     anchor = Anchor(jnp.asarray(centre), gradient, hessian)
-    return dataclasses.replace(problem, posterior=dataclasses.replace(posterior, expansion=anchor))
+    problem = dataclasses.replace(problem, posterior=dataclasses.replace(posterior, expansion=anchor))
+    return problem, processes.broadcast_first(num_shards)
 
 
-def _anchor_part(work: _Work, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+def _parts(work: Work, x: np.ndarray, y: np.ndarray, row_map: RowMap) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    """Return the derivatives for each shard of the rows; if a worker is lost, for all rows, computed here."""
+    try:
+        return row_map(anchor_part, work, x, y)
+    except LostWorkersError as error:
+        warnings.warn(f"{error.args[0]}: the pass is computed on this machine", BnnzooWarning, stacklevel=2)
+        return map_locally(anchor_part, work, x, y)
+
+
+def anchor_part(work: Work, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the gradient and the Hessian of the sum of the log-likelihoods of some rows, at the centre."""
     with backend.arithmetic(work.recipe.precision):
         posterior = build_posterior(work.recipe, work.description, None, work.fixed)

@@ -65,6 +65,8 @@ class Subspace(NamedTuple):
     """Distance of the mode that was found to the exact mode (`Mode.distance`)."""
     is_complete: bool
     """Whether all directions with an eigenvalue above `tau` are sampled, and not only those with the largest ones."""
+    is_large: bool
+    """Whether the other directions stay at the trained network, because its mode would take too long to find."""
 
     @property
     def num_directions(self) -> int:
@@ -78,6 +80,7 @@ class Subspace(NamedTuple):
         fields["other_directions"] = "linearised" if "others" in self.values else "fixed"
         fields["parameters"] = fields.pop("num_parameters")
         fields["complete"] = fields.pop("is_complete")
+        fields["large"] = fields.pop("is_large")
         return json.dumps(fields)
 
     @property
@@ -90,8 +93,11 @@ class Subspace(NamedTuple):
         if "others" in self.values:
             rest_text = f"; predictions add draws of the other {rest} from their Gaussian approximation at the mode"
         else:
-            rest_text = f"; the other {rest} stay at the mode, so the draws are conditional on them"
-        which = "those in which" if self.is_complete else "those with the largest curvature, in all of which"
+            place = "trained values" if self.is_large else "the mode"
+            rest_text = f"; the other {rest} stay at {place}, so the draws are conditional on them"
+        which = (
+            "those in which" if self.is_complete else "those with the largest curvature among the directions in which"
+        )
         return (
             f"{self.num_directions} of {self.num_parameters} directions in the parameter space of the {network} are "
             f"sampled: {which} the posterior has more than {self.tau:.4g} times the curvature of the prior; "
@@ -112,7 +118,8 @@ def find_subspace(
         key: random key.
 
     Raises:
-        UsageError: if no direction has a curvature above the threshold of the recipe, if the recipe's
+        UsageError: if no direction has a curvature above the threshold of the recipe, if there are too many parameters,
+            if the recipe's
             `other_directions` is not supported, or if the user's network cannot be used.
         InterruptedRunError: if `work.stop` returned a signal.
     """
@@ -121,6 +128,11 @@ def find_subspace(
     work.note("finding the mode and the directions that the data determine")
     posterior = whole_problem.network_posterior
     smallest = SMALLEST[choice.kind] if choice.tau is None else choice.tau
+    if posterior.layout.dim > directions.MOST_PARAMETERS:
+        raise UsageError(
+            f"[[stochastic={choice.kind}]]: supports at most {directions.MOST_PARAMETERS} parameters (got "
+            f"{posterior.layout.dim}), because the directions are kept in memory; use [[stochastic=last]]"
+        )
     if directions.is_large(posterior):
         mode = _mode_in_subspace(problem, theta, key=jax.random.fold_in(key, 1))
     else:
@@ -151,6 +163,7 @@ def find_subspace(
         variance_fraction=min(mode.spectrum.variance_fraction(values["basis"].shape[1]), 1.0),
         rows_needed=rows_needed,
         mode_distance=mode.distance,
+        is_large=directions.is_large(posterior),
         is_complete=values["basis"].shape[1] < num_computed or num_computed == posterior.layout.network.dim,
     )
     # Rounding differs between machines, and the chains of all processes must have the same posterior.

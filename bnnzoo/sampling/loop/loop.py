@@ -139,7 +139,10 @@ def chunks(
     else:
         carry, step = _first_carry(plan, setup, thetas), 0
         if revise_warmup is not None and num_warmup:
-            revised = int(placement.processes.broadcast_first(revise_warmup(_measure_step(plan, setup, carry))))
+            step_seconds = _measure_step(plan, setup, carry)
+            with placement.processes.share_first_error():
+                revised = revise_warmup(step_seconds)
+            revised = int(placement.processes.broadcast_first(revised))
             if revised != num_warmup:
                 plan = plan._replace(num_warmup=revised, planned_warmup=revised)
                 carry = _first_carry(plan, setup, thetas)

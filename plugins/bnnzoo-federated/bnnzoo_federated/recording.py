@@ -121,7 +121,7 @@ class Recording:
         self._writer.update(verdict.verdict(self._writer.out, num_bytes, self._done, None))
         self._writer.finish(complete=True)
         if regime:
-            warnings.warn(f"regime: {regime}", BnnzooWarning, stacklevel=4)
+            warnings.warn(f"the sampler's own check failed: {regime}", BnnzooWarning, stacklevel=4)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if kind is not None:

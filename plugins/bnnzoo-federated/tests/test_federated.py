@@ -412,7 +412,7 @@ def test_the_log_contains_sums_but_no_row(tmp_path):
         list(read_log(tmp_path / "nowhere"))
 
 
-@pytest.mark.filterwarnings("ignore:regime")  # for a run of one draw
+@pytest.mark.filterwarnings("ignore:the sampler's own check")  # for a run of one draw
 def test_the_same_request_is_answered_by_the_same_bits_and_another_by_other_noise(tmp_path):
     party = parties(tmp_path, noise_sd=1.0)["a"]
     coordinator = Coordinator({"a": party})
