@@ -128,7 +128,7 @@ def test_without_workers_the_anchor_is_computed_on_this_machine(tmp_path, monkey
     monkeypatch.setattr(entrances, "row_shards", lambda _: contextlib.nullcontext(_never))
     options = {"stochastic": "identified:20", "init": "map", "start_steps": 250, "sampler.control_variate": "second"}
     recipe = tiny.recipe("penalty", model="mlp", **options, **{"model.hidden": "[3]"})
-    with pytest.warns(BnnzooWarning, match="a worker was lost .*: the pass is computed on this machine"):
+    with pytest.warns(BnnzooWarning, match="a worker was lost, so the derivatives .* on this machine"):
         run = entrances.run_recipe(recipe, out=tmp_path / "run.nc", scheduler="tcp://127.0.0.1:1")
     assert run.attributes["complete"]
     assert run.attributes["row_shards"] == 1

@@ -47,7 +47,7 @@ def with_measured_step(
     if recipe.budget is None:
         return problem
     budget = seconds_after_start(recipe.budget, start_seconds)
-    affordable = WARMUP_SHARE * budget / step_seconds
+    affordable = WARMUP_SHARE * budget / max(step_seconds, STEP_SECONDS)
     if "warmup" not in recipe.where and 2 * affordable <= recipe.warmup:
         warmup = max(FEWEST_WARMUP, round_down(affordable, MOST_WARMUP))
         problem = problem.with_lengths(dataclasses.replace(recipe, warmup=warmup), problem.sampler)

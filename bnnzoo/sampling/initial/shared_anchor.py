@@ -78,8 +78,9 @@ def _parts(work: Work, x: np.ndarray, y: np.ndarray, row_map: RowMap) -> list[tu
     """Return the derivatives for each shard of the rows; if a worker is lost, for all rows, computed here."""
     try:
         return row_map(anchor_part, work, x, y)
-    except LostWorkersError as error:
-        warnings.warn(f"{error.args[0]}: the pass is computed on this machine", BnnzooWarning, stacklevel=2)
+    except LostWorkersError:
+        message = "[[scheduler]]: a worker was lost, so the derivatives at the mode are computed on this machine"
+        warnings.warn(message, BnnzooWarning, stacklevel=2)
         return map_locally(anchor_part, work, x, y)
 
 
