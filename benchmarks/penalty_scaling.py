@@ -4,6 +4,7 @@
     python benchmarks/penalty_scaling.py last-layer [--sizes 1e5 1e6]
     python benchmarks/penalty_scaling.py network [--sizes 1e5 1e6]
     python benchmarks/penalty_scaling.py identified [--sizes 1e4 1e5 1e6] [--hidden 5 16] [--repeats 1]
+    python benchmarks/penalty_scaling.py linearised [--sizes 1e4 1e5 1e6] [--hidden 5 16] [--repeats 1]
     python benchmarks/penalty_scaling.py command [--sizes 1e6]
 
 logistic    logistic regression with 20 parameters. ESS is that of the parameters, and variances are compared with the
@@ -18,6 +19,8 @@ identified  the directions of an mlp 20-5-1 and of a 20-16-1 that the data deter
             the rest at the mode. All methods sample the same block, whose coordinates are whitened. ESS is that of the
             coordinates. Variances within chains are compared with those of NUTS up to 1e4 rows, and of full-batch hmc
             beyond.
+linearised  the same networks, linearised at their mode (`--stochastic linearised`), for the sign of the target as its
+            label. With a normal likelihood the log posterior would be quadratic, and the control variate exact.
 command     the command `bnnzoo sample mlp penalty --data rows.parquet --stochastic identified` and then `bnnzoo audit`,
             with default settings, for rows with ten inputs. Each is a process of its own. The table shows the seconds
             from start to end, the sampled directions, their fraction of the variance, and both verdicts.
@@ -374,13 +377,18 @@ def network(size: int, repeats: int) -> None:
     compare(size, methods, None, repeats=repeats, base="mala", judge="nuts")
 
 
-def identified(size: int, repeats: int, hidden: int) -> None:
+def subspace(size: int, repeats: int, hidden: int, kind: str) -> None:
     x, y = teacher(size)
-    words = {"stochastic": "identified", "likelihood": "gaussian", "likelihood.scale": NOISE, "prior": "normal"}
+    words: dict[str, Any] = {"stochastic": kind, "prior": "normal"}
+    if kind == "identified":
+        words |= {"likelihood": "gaussian", "likelihood.scale": NOISE}
+    else:
+        y = (y[:, 0] > 0).astype(np.int32)
+        words |= {"likelihood": "bernoulli"}
     words |= {"model.hidden": (hidden,), "model.activation": "tanh", "test_fraction": 0.0, "chains": CHAINS}
     problem = assembly.Problem.from_recipe(resolve("mlp", "penalty", [], words, in_memory=True), from_arrays(x, y))
     work = positions.StartWork(lambda _: None)
-    started, choice = time.perf_counter(), SubspaceChoice("identified", None)
+    started, choice = time.perf_counter(), SubspaceChoice(kind, None)
     block = subspace_start.find_subspace(problem, choice, work=work, key=jax.random.key(1))
     print(
         f"20-{hidden}-1, {size:.0e} rows: {block.num_directions} of {block.num_parameters} directions, above "
@@ -438,7 +446,7 @@ def _typed(words: str, folder: str) -> tuple[dict[str, Any], float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problem", choices=["logistic", "last-layer", "network", "identified", "command"])
+    parser.add_argument("problem", choices=["logistic", "last-layer", "network", "identified", "linearised", "command"])
     parser.add_argument("--sizes", type=float, nargs="+")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--hidden", type=int, nargs="+", default=[5, 16], help="hidden units of the networks")
@@ -451,7 +459,10 @@ def main() -> None:
         "network": [network],
         "last-layer": [last_layer],
         "command": [command],
-        "identified": [functools.partial(identified, hidden=hidden) for hidden in arguments.hidden],
+        **{
+            kind: [functools.partial(subspace, hidden=hidden, kind=kind) for hidden in arguments.hidden]
+            for kind in ("identified", "linearised")
+        },
     }
     if arguments.problem != "command":
         header()
