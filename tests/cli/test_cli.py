@@ -194,7 +194,7 @@ NO_INTERVAL = {"interval": None, "level": None, "calibration": None}
             "evaluate run.nc --data t.csv --ood noise --unseen zero --quiet",
             "estimates",
             ("t.csv",),
-            {"ood": "noise", "unseen": "zero", "observer": None, "save": True, **NO_INTERVAL},
+            {"ood": "noise", "unseen": "zero", "observer": None, "save": True, "scheduler": None, **NO_INTERVAL},
         ),
         (
             "predict run.nc --data t.csv --unseen zero --seed 3",

@@ -184,6 +184,7 @@ def test_a_signal_while_a_whole_run_is_scored_ends_the_process(tmp_path, monkeyp
             quiet=True,
             json=False,
             log_to=[],
+            scheduler=None,
             **alone,
         )
     assert receivers == [signals.end_process]

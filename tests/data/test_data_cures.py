@@ -99,7 +99,7 @@ def test_a_decimal_option_without_effect_is_questioned(tmp_path):
     assert "has no effect" not in loaded(quoted, reading=Reading.from_options(decimal=","))[1]
     table = written(tmp_path, "a,b,y\n" + rows("{m},{s},{i},5"))
     message = refusal(table, reading=Reading.from_options(decimal=","))
-    assert "for instance 4; if numbers have decimal commas, separate the columns with semicolons" in message
+    assert "(got for instance 4); if numbers have decimal commas, separate the columns with semicolons" in message
 
 
 @pytest.mark.parametrize("mark", [":", "^"])

@@ -438,7 +438,8 @@ def test_rows_that_are_sampled_block_by_block_meet_their_own_targets(of_two, mon
     rng = np.random.default_rng(0)
     values, y = rng.poisson(3, (50, 7, 2)).astype(np.float32), rng.poisson(3, (7, 2)).astype(np.float32)
 
-    def samples(self: Predictor, x: Any) -> Any:
+    def samples(self: Predictor, x: Any, numbers: Any) -> Any:
+        np.testing.assert_array_equal(numbers, np.arange(7))
         yield from ((rows, values[:, rows]) for rows in (slice(0, 3), slice(3, 6), slice(6, 7)))
 
     monkeypatch.setattr(predictive_samples, "samples", samples)

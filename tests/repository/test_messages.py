@@ -15,7 +15,8 @@ WHOLE_COMMAND = "a command line of bnnzoo that is typed as it stands"
 STYLE_SHEET = "a variable of the style sheet"
 EXCEPTIONS = {
     "bnnzoo.api.choose_recipe": ("--config --data", WHOLE_COMMAND),
-    "bnnzoo.fleet.dask": ("--nthreads", "an option of dask worker"),
+    "bnnzoo.fleet.connection": ("--nthreads", "an option of dask worker"),
+    "bnnzoo.fleet.row_shards": ("--nthreads", "an option of dask worker"),
     "bnnzoo.report.page": ("--config -o", WHOLE_COMMAND),
     "bnnzoo.sampling.loop.carry": ("--from-part", WHOLE_COMMAND),
     "bnnzoo.store.command": ("--force", WHOLE_COMMAND),
