@@ -109,7 +109,7 @@ def test_of_a_large_network_the_directions_with_the_largest_curvature_are_sample
     description = json.loads(run.attributes["subspace"])
     assert description["directions"] == 3
     assert not description["complete"]
-    assert any("largest curvature among the directions in which the posterior has more than" in n for n in notes)
+    assert any("largest ratio of the posterior's curvature to that of the prior; they" in n for n in notes)
     groups = ({n: v.values for n, v in run.posterior[g].items()} for g in ("constant_data", "observed_data"))
     posterior = assembly.Problem.restored(run.attributes, *groups).network_posterior
     slope = jax.grad(posterior.log_density)(posterior.centre())
