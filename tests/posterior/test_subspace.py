@@ -99,7 +99,7 @@ def test_a_wrong_threshold_is_wrong_usage(text, tmp_path, capsys):
 @pytest.mark.parametrize("kind", ["identified", "linearised"])
 def test_of_a_large_network_the_directions_with_the_largest_curvature_are_sampled(kind, monkeypatch, tmp_path):
     """The limits are lowered here. The posterior has its mode at the centre of the subspace."""
-    for name, value in {"EXACT_UP_TO": 5, "_MOST_ELEMENTS": 1000, "_FEWEST_LEADING": 3, "_LEADING_WORK": 0}.items():
+    for name, value in {"EXACT_UP_TO": 5, "_MOST_ELEMENTS": 1000, "_FEWEST_LEADING": 3, "_MOST_LEADING": 3}.items():
         monkeypatch.setattr(directions, name, value)
     recipe = tiny.recipe("penalty", model="mlp", draws=5, warmup=5, stochastic=kind)
     notes = []
@@ -114,6 +114,30 @@ def test_of_a_large_network_the_directions_with_the_largest_curvature_are_sample
     posterior = assembly.Problem.restored(run.attributes, *groups).network_posterior
     slope = jax.grad(posterior.log_density)(posterior.centre())
     assert float(jnp.sqrt(jnp.mean(slope**2))) < 0.3
+
+
+def test_a_network_whose_directions_would_take_very_long_is_refused(monkeypatch, capsys, tmp_path):
+    for name, value in {"EXACT_UP_TO": 5, "_MOST_ELEMENTS": 1000, "_LEADING_WORK": 1.0}.items():
+        monkeypatch.setattr(directions, name, value)
+    words = ["sample", "mlp", "penalty", "--stochastic", "identified", "--draws", "5", "--warmup", "5"]
+    assert cli.run([*words, "-o", str(tmp_path / "run.nc")]) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "--stochastic identified: finding the directions of " in message
+    assert "would take very long; use --stochastic last" in message
+
+
+def test_the_number_of_directions_of_a_large_network(monkeypatch):
+    """A dense network of P parameters needs about 2 P operations for a prediction; a convolution needs more."""
+    whole = _whole()
+    operations = 2.0 * whole.layout.dim
+    for work, expected in ((1e9, 256), (100.4 * operations * whole.num_data, 100), (15.0 * operations, 0)):
+        monkeypatch.setattr(directions, "_LEADING_WORK", work)
+        assert directions.num_leading(whole) == expected
+    images = np.zeros((60, 1, 8, 8), np.float32)
+    network = Cnn((4,)).build((1, 8, 8), 1, key=KEY)
+    convolution = NetworkPosterior.of(network, Gaussian(NOISE), Normal(1.0), images, np.zeros((60, 1), np.float32))
+    monkeypatch.setattr(directions, "_LEADING_WORK", 100.4 * 2 * convolution.layout.dim * 60)
+    assert directions.num_leading(convolution) < 100
 
 
 def test_weighted_rows_estimate_the_gauss_newton_matrix_of_all_rows():

@@ -38,11 +38,8 @@ _MOST_ELEMENTS = 2e8
 It multiplies the Gauss-Newton matrix with about ten thousand vectors for every damped step to the mode."""
 _FEWEST_LEADING, _MOST_LEADING = 16, 256
 """Limits of the number of directions of a network for which `find_mode` is not affordable (`is_large`)."""
-_LEADING_WORK, _LEADING_SIZE = 1.5e11, 2**24
-"""Limits of parameters x rows x directions, and of parameters x directions, for such a network. They do not apply to
-`_FEWEST_LEADING` directions."""
-MOST_PARAMETERS = 10**7
-"""Largest number of parameters of a network whose directions are computed. It limits the memory."""
+_LEADING_WORK, _LEADING_SIZE = 3e11, 2**28
+"""Limits for such a network: of the operations of a prediction x rows x directions, and of parameters x directions."""
 _LEADING_ROWS = 4096
 """Number of rows from which the directions of such a network are computed."""
 _ROWS = 4096
@@ -178,6 +175,18 @@ def is_large(posterior: NetworkPosterior) -> bool:
     return dim > EXACT_UP_TO and float(dim) * rows > _MOST_ELEMENTS
 
 
+def num_leading(posterior: NetworkPosterior) -> int:
+    """Return the number of directions of a large network that are affordable; 0 if they are too few.
+
+    The number of operations of a prediction is the one that XLA counts, but at least two per parameter.
+    """
+    dim, row = posterior.layout.dim, jax.tree.map(lambda leaf: jnp.asarray(leaf[:1]), posterior.data.x)
+    lowered = jax.jit(lambda theta, x: posterior.outputs(theta, x)).lower(jnp.zeros(dim, posterior.dtype), row)
+    operations = max(2.0 * dim, float((lowered.cost_analysis() or {}).get("flops", 0.0)))
+    count = min(_LEADING_WORK / (operations * posterior.num_data), _LEADING_SIZE / dim, _MOST_LEADING)
+    return int(count) if count >= _FEWEST_LEADING else 0
+
+
 def leading_spectrum(posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"], *, key: PRNGKeyArray) -> Spectrum:
     """Return the largest eigenvalues of I + A (see the module) for a large network, with their directions.
 
@@ -185,9 +194,7 @@ def leading_spectrum(posterior: NetworkPosterior, theta: Float[np.ndarray, " dim
     posterior in the subspace of these directions needs one pass over all rows per direction. So there are fewer
     directions for larger networks and for more rows.
     """
-    dim = posterior.layout.dim
-    count = min(_LEADING_WORK / (float(dim) * posterior.num_data), _LEADING_SIZE / dim)
-    count = int(np.clip(count, _FEWEST_LEADING, _MOST_LEADING))
+    count = num_leading(posterior)
     subset = subspace_iteration.weighted_rows(posterior, theta, _LEADING_ROWS, key=jax.random.fold_in(key, 0))
     spectrum = subspace_iteration.iterate(
         subset, theta, counts=(count, count), smallest=0.0, key=jax.random.fold_in(key, 1)

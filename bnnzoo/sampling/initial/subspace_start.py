@@ -118,21 +118,17 @@ def find_subspace(
         key: random key.
 
     Raises:
-        UsageError: if no direction has a curvature above the threshold of the recipe, if there are too many parameters,
-            if the recipe's
+        UsageError: if no direction has a curvature above the threshold of the recipe, if the network and its data
+            are too large, if the recipe's
             `other_directions` is not supported, or if the user's network cannot be used.
         InterruptedRunError: if `work.stop` returned a signal.
     """
     _check_others(problem)
+    _check_size(problem, choice)
     whole_problem, theta = positions.train_whole_network(problem, work=work, key=key)
     work.note("finding the mode and the directions that the data determine")
     posterior = whole_problem.network_posterior
     smallest = SMALLEST[choice.kind] if choice.tau is None else choice.tau
-    if posterior.layout.dim > directions.MOST_PARAMETERS:
-        raise UsageError(
-            f"[[stochastic={choice.kind}]]: supports at most {directions.MOST_PARAMETERS} parameters (got "
-            f"{posterior.layout.dim}), because the directions are kept in memory; use [[stochastic=last]]"
-        )
     if directions.is_large(posterior):
         mode = _mode_in_subspace(problem, theta, key=jax.random.fold_in(key, 1))
     else:
@@ -170,6 +166,20 @@ def find_subspace(
     subspace = subspace._replace(values=Processes.current().broadcast_first(values))
     work.note(subspace.sentence)
     return subspace
+
+
+def _check_size(problem: Problem, choice: SubspaceChoice) -> None:
+    """Refuse a network for which finding the directions would take very long.
+
+    Raises:
+        UsageError: if finding the directions would take very long.
+    """
+    posterior = problem.with_all_sampled().network_posterior
+    if directions.is_large(posterior) and not directions.num_leading(posterior):
+        raise UsageError(
+            f"[[stochastic={choice.kind}]]: finding the directions of {posterior.layout.dim} parameters from "
+            f"{posterior.num_data} rows would take very long; use [[stochastic=last]], a smaller network, or fewer rows"
+        )
 
 
 def _mode_in_subspace(problem: Problem, theta: Float[np.ndarray, " dim"], *, key: PRNGKeyArray) -> Mode:
