@@ -38,7 +38,7 @@ _MOST_ELEMENTS = 2e8
 It multiplies the Gauss-Newton matrix with about ten thousand vectors for every damped step to the mode."""
 _FEWEST_LEADING, _MOST_LEADING = 16, 256
 """Limits of the number of directions of a network for which `find_mode` is not affordable (`is_large`)."""
-_LEADING_WORK, _LEADING_SIZE = 3e11, 2**28
+_LEADING_WORK, _LEADING_SIZE = 3e11, 2**26
 """Limits for such a network: of the operations of a prediction x rows x directions, and of parameters x directions."""
 _LEADING_ROWS = 4096
 """Number of rows from which the directions of such a network are computed."""
