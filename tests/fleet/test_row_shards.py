@@ -81,10 +81,10 @@ def test_the_shared_anchor_is_that_of_one_machine(shards, tmp_path, monkeypatch)
     options |= {"model.hidden": "[3]", "sampler.control_variate": "second"}
     recipe = tiny.recipe("penalty", model="mlp", **options)
     run = entrances.run_recipe(recipe, out=tmp_path / "run.nc", scheduler=shards.address)
-    ((one, two),) = calls
+    ((expected_anchor, shared),) = calls
     assert run.attributes["row_shards"] == 2
     for name in ("gradient", "hessian"):
-        expected, actual = np.asarray(getattr(one, name)), np.asarray(getattr(two, name))
+        expected, actual = np.asarray(getattr(expected_anchor, name)), np.asarray(getattr(shared, name))
         assert np.abs(expected).max() > 0.1
         np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-11)
         assert actual.dtype == np.float64

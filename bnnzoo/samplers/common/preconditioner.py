@@ -218,7 +218,6 @@ def _fisher(
     If data times parameters exceed `_MOST_DERIVATIVES`, the sum is estimated from every k-th datum.
     """
     stride = max(1, math.ceil(posterior.num_data * theta.shape[0] / _MOST_DERIVATIVES))
-    used = jnp.arange(0, posterior.num_data, stride)
 
     def gradient(row) -> Float[Array, " dim"]:
         single_row = jax.tree.map(lambda leaf: leaf[None], row)
@@ -231,5 +230,9 @@ def _fisher(
     size = 2**22 // theta.shape[0]
     if stride == 1:
         return posterior.sum_over_data(block, rows=size)
-    total = passes.sum_over_blocks(posterior.take(used), len(used), block, size=size)
+    # The data are gathered block by block, so that the memory does not grow with their number.
+    used = jnp.arange(0, posterior.num_data, stride, dtype=jnp.int32)
+    total = passes.sum_over_blocks(
+        used, len(used), lambda indices, weights: block(posterior.take(indices), weights), size=size
+    )
     return total * (posterior.num_data / len(used))

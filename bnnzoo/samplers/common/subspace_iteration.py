@@ -107,8 +107,9 @@ def weighted_rows(
             "activation, or [[stochastic=last]]"
         )
     mean_trace = max(float(traces.mean()), np.finfo(float).tiny)
-    probabilities = (_UNIFORM_SHARE + (1 - _UNIFORM_SHARE) * traces / mean_trace) / posterior.num_data
-    rows = np.sort(rng.choice(posterior.num_data, count, p=probabilities / probabilities.sum()))
+    shares = _UNIFORM_SHARE + (1 - _UNIFORM_SHARE) * traces / mean_trace
+    probabilities = shares / shares.sum()
+    rows = np.sort(rng.choice(posterior.num_data, count, p=probabilities))
     batch = posterior.take(jnp.asarray(rows))
     weights = jnp.asarray(1 / (count * probabilities[rows]), posterior.dtype)
     return dataclasses.replace(posterior, data=WeightedData(batch.x, batch.y, weights))
