@@ -3,8 +3,9 @@
     python benchmarks/penalty_scaling.py logistic [--sizes 1e4 1e5 1e6] [--repeats 3]
     python benchmarks/penalty_scaling.py last-layer [--sizes 1e5 1e6]
     python benchmarks/penalty_scaling.py network [--sizes 1e5 1e6]
-    python benchmarks/penalty_scaling.py identified [--sizes 1e4 1e5 1e6] [--hidden 5 16] [--repeats 1]
-    python benchmarks/penalty_scaling.py linearised [--sizes 1e4 1e5 1e6] [--hidden 5 16] [--repeats 1]
+    python benchmarks/penalty_scaling.py identified [--sizes 1e4 1e5 1e6] [--hidden 5 16 64-64] [--repeats 1]
+    python benchmarks/penalty_scaling.py linearised [--sizes 1e4 1e5 1e6] [--hidden 5 16 64-64] [--repeats 1]
+    python benchmarks/penalty_scaling.py lenet --images MNIST [--sizes 1e4] [--repeats 1]
     python benchmarks/penalty_scaling.py command [--sizes 1e6]
 
 logistic    logistic regression with 20 parameters. ESS is that of the parameters, and variances are compared with the
@@ -17,10 +18,12 @@ network     a full mlp 20-16-1 (tanh). ESS is that of its predictions at 50 inpu
             Four chains of NUTS from one trained network give the initial positions, so that all are in one mode.
 identified  the directions of an mlp 20-5-1 and of a 20-16-1 that the data determine (`--stochastic identified`), with
             the rest at the mode. All methods sample the same block, whose coordinates are whitened. ESS is that of the
-            coordinates. Variances within chains are compared with those of NUTS up to 1e4 rows, and of full-batch hmc
+            coordinates. Variances over all chains are compared with those of NUTS up to 1e5 rows, and of full-batch hmc
             beyond.
 linearised  the same networks, linearised at their mode (`--stochastic linearised`), for the sign of the target as its
             label. With a normal likelihood the log posterior would be quadratic, and the control variate exact.
+lenet       the directions of a LeNet (`cnn`) with the largest curvature (`--stochastic identified`), for images of a
+            folder of IDX files. Beyond the number of its images, copies that are shifted by up to two pixels are added.
 command     the command `bnnzoo sample mlp penalty --data rows.parquet --stochastic identified` and then `bnnzoo audit`,
             with default settings, for rows with ten inputs. Each is a process of its own. The table shows the seconds
             from start to end, the sampled directions, their fraction of the variance, and both verdicts.
@@ -42,6 +45,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -52,7 +56,7 @@ import pandas as pd
 from arviz_stats.base.array import array_stats
 
 from bnnzoo import assembly
-from bnnzoo.data import from_arrays
+from bnnzoo.data import Dataset, from_arrays, load
 from bnnzoo.models import Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.layout import named_leaves
@@ -191,11 +195,19 @@ def blackjax_methods(
 
 
 def compare(
-    size: int, methods: dict[str, Method], variances: np.ndarray | None, *, repeats: int, base: str, judge: str = ""
+    size: int,
+    methods: dict[str, Method],
+    variances: np.ndarray | None,
+    *,
+    repeats: int,
+    base: str,
+    judge: str = "",
+    pooled: bool = False,
 ) -> None:
     """Run all methods in turn, `repeats` times, and print one row per method.
 
-    Variances are compared with `variances`. If it is None, variances within chains are compared with those of `judge`.
+    Variances are compared with `variances`. If it is None, variances within chains, or over all chains (`pooled`), are
+    compared with those of `judge`.
     """
     outcomes: dict[str, list[Outcome]] = {name: [] for name in methods}
     for seed in range(repeats):
@@ -204,12 +216,16 @@ def compare(
             outcomes[name].append(run(seed))
             took = time.perf_counter() - started
             print(f"{size:.0e}, {name}, repeat {seed + 1} of {repeats}: {took:.0f} s", file=sys.stderr, flush=True)
-    within = {n: np.mean([o.values.astype(float).var(1) for o in some], (0, 1)) for n, some in outcomes.items()}
+    axes = (0, 1) if pooled else 1
+    spread = {
+        n: np.mean([np.atleast_2d(o.values.astype(float).var(axes)) for o in some], (0, 1))
+        for n, some in outcomes.items()
+    }
     rate = {name: float(np.median([o.ess / o.seconds for o in some])) for name, some in outcomes.items()}
     for name, some in outcomes.items():
         ess = sum(o.ess for o in some)
         if variances is None:
-            ratio = f"{np.mean(within[name] / within[judge]):.2f}"
+            ratio = f"{np.mean(spread[name] / spread[judge]):.3f}"
         else:
             whole = np.concatenate([o.values for o in some], 1).astype(float)
             centred = (whole - whole.mean((0, 1))) ** 2
@@ -377,22 +393,52 @@ def network(size: int, repeats: int) -> None:
     compare(size, methods, None, repeats=repeats, base="mala", judge="nuts")
 
 
-def subspace(size: int, repeats: int, hidden: int, kind: str) -> None:
+def perceptron(size: int, repeats: int, hidden: tuple[int, ...], kind: str) -> None:
     x, y = teacher(size)
-    words: dict[str, Any] = {"stochastic": kind, "prior": "normal"}
+    words: dict[str, Any] = {}
     if kind == "identified":
         words |= {"likelihood": "gaussian", "likelihood.scale": NOISE}
     else:
         y = (y[:, 0] > 0).astype(np.int32)
         words |= {"likelihood": "bernoulli"}
-    words |= {"model.hidden": (hidden,), "model.activation": "tanh", "test_fraction": 0.0, "chains": CHAINS}
-    problem = assembly.Problem.from_recipe(resolve("mlp", "penalty", [], words, in_memory=True), from_arrays(x, y))
+    words |= {"model.hidden": hidden, "model.activation": "tanh"}
+    lengths = {10_000: (400, 80, 300), 100_000: (300, 60, 300)}.get(size, (60, 15, 0))
+    name = f"20-{'-'.join(map(str, hidden))}-1"
+    subspace(name, "mlp", words, from_arrays(x, y), repeats=repeats, kind=kind, lengths=lengths)
+
+
+def lenet(size: int, repeats: int, folder: Path) -> None:
+    train = load(str(folder))
+    images, labels = np.asarray(train.x), np.asarray(train.y)
+    rng, parts = np.random.default_rng(4), [images]
+    for _ in range(-(-size // len(images)) - 1):
+        parts.append(np.roll(images, tuple(rng.integers(-2, 3, 2)), (1, 2)))
+    x = np.concatenate(parts)[:size]
+    y = np.tile(labels, len(parts))[:size]
+    subspace("LeNet", "cnn", {}, from_arrays(x, y), repeats=repeats, kind="identified", lengths=(60, 15, 0))
+
+
+def subspace(
+    name: str,
+    model: str,
+    words: dict[str, Any],
+    rows: Dataset,
+    *,
+    repeats: int,
+    kind: str,
+    lengths: tuple[int, int, int],
+) -> None:
+    """Compare samplers in a subspace. `lengths` are the draws of mala, of hmc and of nuts (0: without nuts)."""
+    size = rows.num_data
+    words = words | {"stochastic": kind, "prior": "normal", "test_fraction": 0.0, "chains": CHAINS}
+    problem = assembly.Problem.from_recipe(resolve(model, "penalty", [], words, in_memory=True), rows)
     work = positions.StartWork(lambda _: None)
     started, choice = time.perf_counter(), SubspaceChoice(kind, None)
     block = subspace_start.find_subspace(problem, choice, work=work, key=jax.random.key(1))
     print(
-        f"20-{hidden}-1, {size:.0e} rows: {block.num_directions} of {block.num_parameters} directions, above "
-        f"{block.tau:.4g} x the prior's curvature, {100 * block.variance_fraction:.0f} % of the variance; "
+        f"{name}, {size:.0e} rows: "
+        f"{block.num_directions} of {block.num_parameters} directions, above {block.tau:.4g} x the prior's curvature, "
+        f"{100 * block.variance_fraction:.0f} % of the variance; "
         f"{block.rows_needed:.3g} rows needed (predicted); {time.perf_counter() - started:.0f} s to find them",
         flush=True,
     )
@@ -400,15 +446,14 @@ def subspace(size: int, repeats: int, hidden: int, kind: str) -> None:
     posterior = problem.posterior
     assert isinstance(posterior, NetworkPosterior)
     starts = np.asarray(problem.initial_positions(trained=True, key=jax.random.key(2)))
-    walk, tree = {10_000: (400, 80), 100_000: (300, 60)}.get(size, (60, 15))
+    walk, tree, nuts = lengths
     methods = {"mala": ours(posterior, Mala(step_size=0.05), starts, warmup=walk, draws=walk)}
     methods["hmc"] = ours(posterior, Hmc(step_size=0.3, num_steps=5), starts, warmup=tree, draws=tree)
-    if size <= 10_000:
-        methods["nuts"] = ours(posterior, Nuts(max_tree_depth=5), starts, warmup=tree, draws=tree)
+    if nuts:
+        methods["nuts"] = ours(posterior, Nuts(max_tree_depth=5), starts, warmup=tree, draws=nuts)
     sampler = Penalty(control_variate="second", proposal="hmc", step_size=0.3)
     methods["penalty, hmc, second control variate"] = ours(posterior, sampler, starts, warmup=600, draws=10_000)
-    judge = "nuts" if size <= 10_000 else "hmc"
-    compare(size, methods, None, repeats=repeats, base="mala", judge=judge)
+    compare(size, methods, None, repeats=repeats, base="mala", judge="nuts" if nuts else "hmc", pooled=True)
 
 
 def command(size: int, repeats: int) -> None:
@@ -444,12 +489,24 @@ def _typed(words: str, folder: str) -> tuple[dict[str, Any], float]:
     return json.loads(done.stdout), time.perf_counter() - started
 
 
+def _widths(text: str) -> tuple[int, ...]:
+    return tuple(int(width) for width in text.split("-"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problem", choices=["logistic", "last-layer", "network", "identified", "linearised", "command"])
+    choices = ["logistic", "last-layer", "network", "identified", "linearised", "lenet", "command"]
+    parser.add_argument("problem", choices=choices)
+    parser.add_argument("--images", type=Path, help="folder of MNIST's IDX files, for lenet")
     parser.add_argument("--sizes", type=float, nargs="+")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--hidden", type=int, nargs="+", default=[5, 16], help="hidden units of the networks")
+    parser.add_argument(
+        "--hidden",
+        type=_widths,
+        nargs="+",
+        default=[(5,), (16,)],
+        help="hidden units of the networks, such as 16 64-64",
+    )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     jax_settings.prepare(CHAINS)
@@ -458,9 +515,10 @@ def main() -> None:
         "logistic": [logistic],
         "network": [network],
         "last-layer": [last_layer],
+        "lenet": [functools.partial(lenet, folder=arguments.images)],
         "command": [command],
         **{
-            kind: [functools.partial(subspace, hidden=hidden, kind=kind) for hidden in arguments.hidden]
+            kind: [functools.partial(perceptron, hidden=hidden, kind=kind) for hidden in arguments.hidden]
             for kind in ("identified", "linearised")
         },
     }

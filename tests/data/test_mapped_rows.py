@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import warnings
 from collections import namedtuple
 from pathlib import Path
@@ -131,6 +132,40 @@ def test_the_message_about_a_bad_cell_of_a_large_table_is_the_same(column, value
     assert messages[0] == messages[1]
     assert "row 1235" in messages[0]
     assert f"column {column}" in messages[0]
+
+
+@pytest.mark.parametrize("extra", [b"", b"\0"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_many_images_are_kept_in_a_temporary_file(packed, extra, tmp_path, in_files):
+    images = np.random.default_rng(0).integers(0, 256, (70, 9, 11)).astype(np.uint8)
+    labels = np.arange(70, dtype=np.uint8) % 4
+    for name, array in (("images-idx3", images), ("labels-idx1", labels)):
+        header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+        content = header + array.tobytes() + (extra if name == "images-idx3" else b"")
+        path = tmp_path / f"train-{name}-ubyte{'.gz' if packed else ''}"
+        path.write_bytes(gzip.compress(content) if packed else content)
+    in_files()
+    if extra:
+        with pytest.raises(UsageError, match="is too long"):
+            load(str(tmp_path))
+        return
+    rows = load(str(tmp_path))
+    assert mapped.is_mapped(rows.x)
+    assert rows.x.dtype == np.uint8
+    assert np.array_equal(rows.x, images)
+    train, test = split(rows, test_fraction=0.2, seed=0)
+    assert test is not None
+    assert mapped.is_mapped(train.x)
+    assert train.num_data + test.num_data == 70
+
+
+def test_a_truncated_file_of_many_images_is_refused(tmp_path, in_files):
+    images = np.zeros((70, 9, 11), np.uint8)
+    header = bytes([0, 0, 8, 3]) + np.array(images.shape, ">u4").tobytes()
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(header + images.tobytes()[:-1])
+    in_files()
+    with pytest.raises(UsageError, match="ends early"):
+        load(str(tmp_path))
 
 
 def test_a_csv_stays_in_memory(tmp_path, in_files):

@@ -73,6 +73,23 @@ def test_draws_equal_those_of_rows_in_memory(data, make_large, tmp_path):
             assert large.evaluate()[name] == value, name
 
 
+@pytest.mark.parametrize("model", [{"name": "mlp", "hidden": (5,)}, {"name": "cnn", "channels": (2,), "hidden": (4,)}])
+def test_draws_equal_those_of_images_in_memory(model, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    for name, array in (("images-idx3", rng.integers(0, 256, (90, 6, 6))), ("labels-idx1", rng.integers(0, 3, 90))):
+        header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+        (tmp_path / f"train-{name}-ubyte").write_bytes(header + array.astype(np.uint8).tobytes())
+    monkeypatch.setattr(mapped, "_BLOCK_BYTES", 700)
+    options = OPTIONS | {"init": "prior", "likelihood": "categorical"}
+    run = bnnzoo.sample(model, SGLD, data=str(tmp_path), out=tmp_path / "memory.nc", **options)
+    monkeypatch.setattr(mapped, "LARGE_BYTES", 0)
+    large = bnnzoo.sample(model, SGLD, data=str(tmp_path), out=tmp_path / "large.nc", **options)
+    assert "row_source" in large.attributes
+    assert large.predictor.record.tree["constant_data"]["x"].shape == (0, 6, 6)
+    assert_same_draws(run, large)
+    assert large.evaluate()["nll"] == run.evaluate()["nll"]
+
+
 @pytest.mark.parametrize("stochastic", ["last", "identified"])
 def test_penalty_samples_rows_in_temporary_files(stochastic, data, make_large, tmp_path):
     make_large()

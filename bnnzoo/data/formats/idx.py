@@ -7,6 +7,7 @@ of the dimensions follow as big-endian 32-bit numbers, and then the data. Only t
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import struct
 import zlib
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from bnnzoo.data.encoding.targets import check_labels
 from bnnzoo.data.rows.dataset import Dataset, UncheckedRows, from_arrays
 from bnnzoo.errors import UsageError
+from bnnzoo.files import mapped
 
 _UNSIGNED_BYTES = 8
 _MAX_GZIP_RATIO = 1100
@@ -30,7 +32,7 @@ class IdxFolder:
     """A folder of IDX files.
 
     The `train` files contain the training images and labels, and the `t10k` files contain the test set. Images are
-    arrays of uint8.
+    arrays of uint8. Many images are kept in a temporary file instead of memory (`mapped.LARGE_BYTES`).
     """
 
     def __init__(self, folder: Path):
@@ -49,7 +51,8 @@ class IdxFolder:
         train = from_arrays(
             images, labels, task="classification", name=self._folder.name, target_names=("label",), where=self.where
         )
-        return replace(train, test=self._test(train)).as_task(task)
+        # The checks above return a view of the same bytes, which does not show whether they are in a temporary file.
+        return replace(train, x=images, test=self._test(train)).as_task(task)
 
     def inputs(self) -> tuple[NDArray[Any], str]:
         """Return the images for prediction, and the name of the folder.
@@ -144,12 +147,29 @@ def _read_idx(folder: Path, stem: str, kind: str, num_dims_allowed: tuple[int, .
                 raise UsageError(
                     f"{path}: its header gives the shape {list(shape)}, but the file is too small for it; {remedy}"
                 )
-            content = file.read(expected + 1)
+            content = _read_bytes(file, shape)
+            too_long = bool(file.read(1))
     except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
         raise UsageError(f"{path}: unreadable or damaged ({error}); {remedy}") from error
-    if len(content) != expected:
-        problem = "ends early" if len(content) < expected else "is too long"
+    if content is None or too_long:
+        problem = "ends early" if content is None else "is too long"
         raise UsageError(
             f"{path}: {problem}: its header gives the shape {list(shape)}, so {expected} bytes must follow; {remedy}"
         )
-    return np.frombuffer(content, dtype=np.uint8).reshape(shape)
+    return content
+
+
+def _read_bytes(file: io.BufferedIOBase, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
+    """Return the next bytes of a file as an array of the given shape, or None if the file has too few."""
+    size = math.prod(shape)
+    if size * np.dtype(np.float32).itemsize <= mapped.LARGE_BYTES:
+        content = file.read(size)
+        return np.frombuffer(content, np.uint8).reshape(shape) if len(content) == size else None
+    array = mapped.empty(shape, np.uint8)
+    for rows in mapped.row_blocks(array):
+        block = array[rows]
+        content = file.read(block.size)
+        if len(content) != block.size:
+            return None
+        block[:] = np.frombuffer(content, np.uint8).reshape(block.shape)
+    return array
