@@ -79,11 +79,13 @@ class LastLayerCoordinates(eqx.Module):
 
     def to_theta(self, u: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
         """Return theta and log |det d theta / d u|."""
-        return self._to_theta(u, self._features(u))
+        features = self._features(u)
+        return self._to_theta(u, features, self._raw_scales(u, features))
 
     def from_theta(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return the coordinates u of theta."""
-        factors = jax.vmap(_factor)(*self._conditionals(theta, self._features(theta)))
+        features = self._features(theta)
+        factors = jax.vmap(_factor)(*self._conditionals(theta, features, self._raw_scales(theta, features)))
         z = jnp.einsum("tji,tj->ti", factors.root, theta[self._places] - factors.mean)
         return theta.at[self._places].set(z)
 
@@ -97,9 +99,10 @@ class LastLayerCoordinates(eqx.Module):
 
         def parts(u: Float[Array, " dim"]) -> tuple[Float[Array, ""], Float[Array, " num_data"]]:
             features = self._features(u)
-            theta, log_jacobian = self._to_theta(u, features)
-            outputs = (theta[np.asarray(self.indices + self.noise_indices)] @ features).T
-            values = self.posterior.log_likelihood_of_outputs(theta, outputs, self._rows)
+            raw_scales = self._raw_scales(u, features)
+            theta, log_jacobian = self._to_theta(u, features, raw_scales)
+            outputs = jnp.concatenate([theta[self._places] @ features, raw_scales])
+            values = self.posterior.log_likelihood_of_outputs(theta, outputs.T, self._rows)
             return self.posterior.log_prior(theta) + log_jacobian, values
 
         (log_prior, values), pull_back = jax.vjp(parts, u)
@@ -124,14 +127,26 @@ class LastLayerCoordinates(eqx.Module):
             features = jax.vmap(network.features, out_axes=1)(inputs)
         return jnp.concatenate([features, jnp.ones_like(features[:1])])
 
+    def _raw_scales(
+        self, theta: Float[Array, " dim"], features: Float[Array, "feature num_data"]
+    ) -> Float[Array, "scale num_data"]:
+        """Return the outputs for the noise scales; no rows if the network has no such outputs."""
+        return theta[np.asarray(self.noise_indices)] @ features if self.noise_indices else features[:0]
+
     def _to_theta(
-        self, u: Float[Array, " dim"], features: Float[Array, "feature num_data"]
+        self,
+        u: Float[Array, " dim"],
+        features: Float[Array, "feature num_data"],
+        raw_scales: Float[Array, "scale num_data"],
     ) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
-        weights, log_jacobians = jax.vmap(_unwhiten)(*self._conditionals(u, features), u[self._places])
+        weights, log_jacobians = jax.vmap(_unwhiten)(*self._conditionals(u, features, raw_scales), u[self._places])
         return u.at[self._places].set(weights), jnp.sum(log_jacobians)
 
     def _conditionals(
-        self, theta: Float[Array, " dim"], features: Float[Array, "feature num_data"]
+        self,
+        theta: Float[Array, " dim"],
+        features: Float[Array, "feature num_data"],
+        raw_scales: Float[Array, "scale num_data"],
     ) -> tuple[Float[Array, "target feature feature"], Float[Array, "target feature"]]:
         """Return P and P m of the conditional posterior N(m, P^-1) of the last layer's weights, for each target.
 
@@ -141,7 +156,7 @@ class LastLayerCoordinates(eqx.Module):
         y, counts = jnp.asarray(rows.y).T, jnp.ones_like(features[0])
         if isinstance(rows, CountedData):
             counts = jnp.asarray(rows.counts, features.dtype)
-        curvature = self._curvature(theta, features)
+        curvature = self._curvature(theta, raw_scales)
         if self.noise_indices:
             # One product of matrices for each target: XLA computes the derivative of a batch of products, even of a
             # batch of one, eight times as slowly.
@@ -156,7 +171,7 @@ class LastLayerCoordinates(eqx.Module):
         return products + jax.vmap(jnp.diag)(diagonal), shift
 
     def _curvature(
-        self, theta: Float[Array, " dim"], features: Float[Array, "feature num_data"]
+        self, theta: Float[Array, " dim"], raw_scales: Float[Array, "scale num_data"]
     ) -> Float[Array, "target #num_data"]:
         """Return minus the expected second derivative of each log-likelihood with respect to the mean.
 
@@ -168,9 +183,8 @@ class LastLayerCoordinates(eqx.Module):
         df = getattr(likelihood, "df", "infinite")
         factor = 1.0 if isinstance(df, str) else (df + 1) / (df + 3) * df / (df - 2)
         if self.noise_indices:
-            raw_scales = theta[np.asarray(self.noise_indices)] @ features
-            outputs = jnp.concatenate([jnp.zeros_like(raw_scales), raw_scales]).T
-            variances = jax.vmap(lambda output: likelihood.distribution(output).variance)(outputs).T
+            outputs = jnp.concatenate([jnp.zeros_like(raw_scales), raw_scales])
+            variances = jax.vmap(lambda output: likelihood.distribution(output).variance, -1, -1)(outputs)
         else:
             variances = likelihood.distribution(jnp.zeros(len(self.indices), theta.dtype)).variance[:, None]
         return jnp.asarray(self.posterior.likelihood_power * factor / variances, theta.dtype)

@@ -27,6 +27,9 @@ from bnnzoo.posterior.count_targets import check_counts
 from bnnzoo.posterior.hyperparameter import Number, as_number, number
 from bnnzoo.recipe import TargetUnits
 
+_LEAST_SCALE = 1e-4
+"""Smallest scale that is an output. It bounds the density of targets that the means fit exactly."""
+
 
 class Parameter(NamedTuple):
     """A sampled parameter of a likelihood or prior. Its value is `natural(u)`, where `u` is a block of `theta`."""
@@ -202,8 +205,7 @@ class Mixture(AbstractLikelihood):
         k = self.components
         logits, moments_output = (output[:k], output[k:]) if k > 1 else (None, output)
         means, raw_scales = jnp.split(moments_output.reshape(2, k, -1), 2)
-        # The smallest scale, 1e-4, bounds the density of targets that the means fit exactly.
-        mean, scale = means[0], jax.nn.softplus(raw_scales[0]) + 1e-4
+        mean, scale = means[0], jax.nn.softplus(raw_scales[0]) + _LEAST_SCALE
         if logits is None:
             return dist.Normal(mean[0], scale[0]).to_event(1)
         return dist.MixtureSameFamily(dist.Categorical(logits=logits), dist.Normal(mean, scale).to_event(1))
@@ -227,7 +229,7 @@ class MixturePerTarget(AbstractLikelihood):
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
         k = self.components
         target_outputs = output.reshape(-1, Mixture(k).num_outputs(1))
-        means, scales = target_outputs[:, -2 * k : -k], jax.nn.softplus(target_outputs[:, -k:]) + 1e-4
+        means, scales = target_outputs[:, -2 * k : -k], jax.nn.softplus(target_outputs[:, -k:]) + _LEAST_SCALE
         if k == 1:
             return dist.Normal(means[:, 0], scales[:, 0]).to_event(1)
         return dist.MixtureSameFamily(
@@ -255,11 +257,11 @@ class Heteroscedastic(AbstractLikelihood):
         return 2 * num_targets
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
-        normal = Mixture(1).distribution(output)
+        num_targets = len(output) // 2
+        location, scale = output[:num_targets], jax.nn.softplus(output[num_targets:]) + _LEAST_SCALE
         if isinstance(self.df, str):
-            return normal
-        noise: Any = normal.base_dist  # pyright: ignore[reportAttributeAccessIssue]
-        return dist.StudentT(jnp.asarray(self.df, output.dtype), noise.loc, noise.scale).to_event(1)
+            return dist.Normal(location, scale).to_event(1)
+        return dist.StudentT(jnp.asarray(self.df, output.dtype), location, scale).to_event(1)
 
 
 class Categorical(AbstractLikelihood):
