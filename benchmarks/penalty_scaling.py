@@ -403,6 +403,8 @@ def perceptron(size: int, repeats: int, hidden: tuple[int, ...], kind: str) -> N
         words |= {"likelihood": "bernoulli"}
     words |= {"model.hidden": hidden, "model.activation": "tanh"}
     lengths = {10_000: (400, 80, 300), 100_000: (300, 60, 300)}.get(size, (60, 15, 0))
+    if len(hidden) > 1:  # each gradient takes ten times as long
+        lengths = (100, 30, 0) if size <= 100_000 else (20, 6, 0)
     name = f"20-{'-'.join(map(str, hidden))}-1"
     subspace(name, "mlp", words, from_arrays(x, y), repeats=repeats, kind=kind, lengths=lengths)
 
