@@ -71,6 +71,10 @@ def concat(runs: Sequence[Run | str | Path]) -> Run:
     for name in [name for name in trees[0].children if name in names]:
         # A group is left out if `evaluate` has added it to only some of the runs, or for different draws.
         datasets = [_read(run, name) for run in opened_runs if name in run.posterior.children]
+        if name.startswith(schema.WARMUP):
+            # With a budget, the runs may have different numbers of steps of warm-up.
+            steps = min(dataset.sizes[schema.DRAW] for dataset in datasets)
+            datasets = [dataset[{schema.DRAW: slice(-steps, None)}] for dataset in datasets]
         if name in (schema.POSTERIOR, schema.SAMPLE_STATS):
             groups[name] = _join_groups(
                 [dataset[{schema.DRAW: slice(-draws, None)}] for dataset in datasets], np.arange(draws)

@@ -142,6 +142,9 @@ def _sample(
     if isinstance(model, AbstractPosterior):
         if settings["scheduler"] is not None:
             raise UsageError("[[scheduler]]: is not supported for a posterior made in Python")
+        if data is not None or settings["share_programs"]:
+            name = "data" if data is not None else "share_programs"
+            raise UsageError(f"{name}: is not supported for a posterior made in Python, which has its own data")
         by_hand = {name: settings[name] for name in ("force", "observer", "stop", "log_to")} | {
             "started_by": started_by
         }

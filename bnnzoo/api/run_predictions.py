@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from bnnzoo import store
 from bnnzoo.data import Unseen
-from bnnzoo.data.formats.frames import with_exposure
+from bnnzoo.data.formats.frames import EXPOSURE, is_frame, with_exposure
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.intervals import prediction_intervals
 from bnnzoo.evaluation.intervals.prediction_intervals import LEVEL, Interval
@@ -163,7 +163,10 @@ class AbstractRunPredictions:
         if exposure is not None:
             if not self.predictor.signature.exposure:
                 raise UsageError("exposure: the run has no exposure; remove it, or sample again with exposure=...")
-            x = with_exposure(x, exposure)
+            table = with_exposure(x, exposure)
+            # The columns of an array are those of training in their order, whatever their names were.
+            names = {EXPOSURE: self.predictor.signature.exposure}
+            x = table.rename(columns=names) if is_frame(x) else table.to_numpy()
         return new_rows.inputs_of(self.predictor, x, unseen=unseen)
 
     def predict_to(

@@ -95,7 +95,7 @@ def band(one: Band, *, feature: str, target: str, of: Of = "predictive", truth: 
             bottom.plot(grid, predictions["aleatoric_sd"], color=ORANGE, ls="--", label="aleatoric (data)")
             bottom.plot(grid, predictions["epistemic_sd"], color=GREEN, label="epistemic (weights)")
             bottom.set(ylabel=f"sd of {target}")
-            bottom.set_ylim(0, 1.3 * float(np.max(predictions["sd"])))
+            _limit_sds(bottom, 1.3, [predictions["sd"].to_numpy()])
             bottom.legend(loc="upper center", ncols=3, columnspacing=1.2)
         for panel in axes[:, 0]:
             shade_outside(panel, one)
@@ -244,9 +244,17 @@ def _draw_overlaid(run_bands: Sequence[Band], feature: str, target: str, of: Of,
         title=title,
     )
     bottom.set(xlabel=feature, ylabel=f"sd of {target if of == 'predictive' else 'f(x)'}")
-    bottom.set_ylim(0, 1.1 * max(float(run_band.standard_deviation(of).max()) for run_band in run_bands))
+    _limit_sds(bottom, 1.1, [run_band.standard_deviation(of) for run_band in run_bands])
     figure.align_ylabels(axes)
     return figure
+
+
+def _limit_sds(axes: Axes, factor: float, sds: Sequence[Float[np.ndarray, " point"]]) -> None:
+    """Let the axis of standard deviations end at `factor` times the largest finite value, if there is one."""
+    finite = [values[np.isfinite(values)] for values in sds]
+    largest = max((float(values.max()) for values in finite if len(values)), default=0.0)
+    if largest > 0:
+        axes.set_ylim(0, factor * largest)
 
 
 def _draw_borders(top: Axes, bottom: Axes, run_band: Band, of: Of, colour: str, dash: Any) -> Patch:

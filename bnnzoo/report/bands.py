@@ -165,8 +165,8 @@ def true_curves(predictor: Predictor, spec: str | Path, grid: Float[np.ndarray, 
         UsageError: if the data set has no known true curve, or if `spec` is invalid.
     """
     if spec == _OWN:
-        attributes = predictor.record.attributes
-        name = recipe_from(attributes["recipe"]).data
+        recipe = predictor.record.attributes["recipe"]
+        name = recipe_from(recipe).data if recipe else None
         truth = None if name is None or Path(name).exists() else load(name).truth
         if truth is None:
             raise UsageError(

@@ -22,6 +22,7 @@ from bnnzoo.evaluation.predictions import loo, new_rows, thinning
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.scores import count_tests, evaluate, familiarity
 from bnnzoo.evaluation.scores.evaluate import Evaluation
+from bnnzoo.models import own
 from bnnzoo.plots import Picture
 from bnnzoo.recipe import recipe_from
 from bnnzoo.report import pictures
@@ -102,7 +103,10 @@ def _answers(
     if isinstance(evaluation, BnnzooError):
         answers.append(findings.answer_unknown(findings.CALIBRATED, evaluation))
     else:
-        answer = findings.answer_calibrated(evaluation.calibration, int(evaluation.estimates["rows"].value))
+        estimates = evaluation.estimates
+        censored = estimates["censored"].value if "censored" in estimates else 0.0
+        rows = round(estimates["rows"].value * (1 - censored))
+        answer = findings.answer_calibrated(evaluation.calibration, rows)
         caveat = count_tests.caveat(predictor, evaluation.estimates)
         answers.append(findings.with_caveat(answer, caveat) if caveat else answer)
     novelty = attempt(
@@ -192,6 +196,10 @@ def _diagnostics(diagnosis: Mapping[str, Any]) -> str:
 def _reproduce(attributes: Mapping[str, Any], recipe: str) -> str:
     if not recipe:
         return "<p>The posterior was made in Python. The file contains the draws, but no recipe to repeat the run.</p>"
+    if "seeds" in attributes:
+        return "<p>The chains of several runs were merged. To repeat the runs, repeat each of them, and merge them.</p>"
+    if recipe_from(recipe).model.name.startswith(own.PREFIX):
+        return "<p>The network was given in Python, so the run can only be repeated there, with the recipe below.</p>"
     text = (
         "<p>Save the recipe below as <code>recipe.yaml</code>. On the same machine, with the same versions, this "
         "command gives the same draws bit for bit:</p><pre>bnnzoo sample --config recipe.yaml -o again.nc</pre>"

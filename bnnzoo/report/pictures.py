@@ -187,8 +187,9 @@ def calibration(predictor: Predictor) -> Picture:
     if predictor.classifies:
         x, y = _test_rows(predictor)
         return plots.reliability(y, predictor.moments(x).mean)
-    rows, targets = len(_test_rows(predictor)[1]), len(predictor.signature.target_names)
-    return plots.coverage(_pits_of_targets(predictor), MARGIN + half_width(rows, targets))
+    pits = _pits_of_targets(predictor)
+    rows = len(next(iter(pits.values())))  # without the rows whose targets are censored
+    return plots.coverage(pits, MARGIN + half_width(rows, len(predictor.signature.target_names)))
 
 
 def pit(predictor: Predictor) -> Picture:
@@ -281,7 +282,8 @@ def probe_predictions(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict
     """Return at most three predictions by name, each with shape [chain, draw], their R-hats and their bulk ESS.
 
     The candidates are the predictions with which convergence is tested. The function returns those with the largest,
-    the median and the smallest R-hat. If the run cannot predict, parameters are used instead of predictions.
+    the median and the smallest R-hat. If the run cannot predict, or if its file has no rows, parameters are used
+    instead of predictions.
     """
     values, names = _probe_values(predictor)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -303,10 +305,10 @@ def probe_predictions(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict
 def _probe_values(predictor: Predictor) -> tuple[Float[np.ndarray, "chain draw value"], list[str]]:
     """Return the predictions with which convergence is tested, in original units, and their names.
 
-    If the run cannot predict, return some parameters instead.
+    If the run cannot predict, or if its file has no rows, return some parameters instead.
     """
     record = predictor.record
-    if not predictor.predicts:
+    if not predictor.has_rows:
         numbers, values = predictor.some_parameters()
         return values, [f"parameter {index}" for index in numbers]
     signature = predictor.signature

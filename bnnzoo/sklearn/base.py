@@ -8,6 +8,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 import pandas as pd
 from jaxtyping import Shaped
@@ -20,6 +21,7 @@ from bnnzoo.api.run import Run
 from bnnzoo.data import from_arrays
 from bnnzoo.data.formats.frames import is_frame
 from bnnzoo.evaluation.predictions import new_rows
+from bnnzoo.plugins import registry
 from bnnzoo.sklearn.parts import PARTS, Part, part_fields, with_field
 
 _MODEL, _SAMPLER = "mlp", "nuts"
@@ -174,11 +176,9 @@ class AbstractBayesian(BaseEstimator):
 
     def _to_table(self, X: Any) -> Any:
         """Convert an array to a table if an option is set that requires a table."""
-        return (
-            X
-            if is_frame(X) or not self._reads_cells()
-            else pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
-        )
+        if is_frame(X) or not self._reads_cells():
+            return X
+        return pd.DataFrame(X, columns=pd.Index(self._names() or [f"x{i}" for i in range(X.shape[1])]))
 
     def _reads_cells(self) -> bool:
         """Whether an option is set that requires a table: `missing`, `missing_code` or `censored`."""
@@ -197,7 +197,10 @@ class AbstractBayesian(BaseEstimator):
         if netcdf is not None:
             folder = tempfile.mkdtemp(prefix="bnnzoo-")
             (Path(folder) / "run.nc").write_bytes(netcdf)
-            self.run_ = delete_folder_with(entrances.open(Path(folder) / "run.nc"), folder)
+            # A run of the user's own network needs this network.
+            is_own = isinstance(self.model, eqx.Module) and registry.name_of("models", self.model) is None
+            model = self.model if is_own else None
+            self.run_ = delete_folder_with(entrances.open(Path(folder) / "run.nc", model=model), folder)
 
 
 def delete_folder_with(run: Run, folder: str) -> Run:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Shaped, UInt32
+from jaxtyping import Bool, Float, Shaped, UInt32
 
 from bnnzoo.data.columns.bounds import uncensored_rows, uncensored_targets
 from bnnzoo.data.rows import rounding
@@ -157,11 +157,7 @@ def _of_censored(
     Raises:
         UsageError: if every row has a censored target.
     """
-    is_known = uncensored_rows(y)
-    if not is_known.any():
-        raise UsageError(
-            "every row has a censored target, so no error or coverage can be computed; give other rows with [[data]]"
-        )
+    is_known = _known_rows(y)
     estimates, curve = of_rows(predictor, x[is_known], y[is_known][..., 0])
     units = predictor.scaler.log_units(y)
 
@@ -175,12 +171,29 @@ def _of_censored(
     return Evaluation(estimates | all_rows | {"censored": Estimate(float(np.mean(~is_known)))}, curve)
 
 
+def _known_rows(y: Float[np.ndarray, "row target bound"]) -> Bool[np.ndarray, " row"]:
+    """Return the mask of the rows without censored targets.
+
+    Raises:
+        UsageError: if every row has a censored target.
+    """
+    is_known = uncensored_rows(y)
+    if not is_known.any():
+        raise UsageError(
+            "every row has a censored target, so no error or coverage can be computed; give other rows with [[data]]"
+        )
+    return is_known
+
+
 def sampled_scores(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]
 ) -> row_scores.SampledScores:
     """Return quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution.
 
     Rows with censored targets are left out.
+
+    Raises:
+        UsageError: if every row has a censored target.
     """
     return _sampled_scores_in_batches(predictor, x, y, apart=False)[0]
 
@@ -193,7 +206,7 @@ def _sampled_scores_in_batches(
     The batches are left out if the draws have weights, or if `apart` is false.
     """
     if y.ndim == 3:
-        is_known = uncensored_rows(y)
+        is_known = _known_rows(y)
         x, y = x[is_known], y[is_known][..., 0]
     uniform = np.random.default_rng(0).uniform(size=y.shape)
     apart = apart and predictor.record.weights is None

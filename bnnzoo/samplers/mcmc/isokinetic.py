@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -17,11 +18,8 @@ _B = 0.1931833275037836
 
 B turns the direction, and A moves the position.
 """
-_SPLITTING = ((_B, 0.5), (1 - 2 * _B, 0.5))
-GRADIENTS = len(_SPLITTING)
+GRADIENTS = 2
 """Number of gradients of a step."""
-
-
 Density = Callable[[Float[Array, " dim"]], tuple[Float[Array, ""], Float[Array, " num_data"], Float[Array, " dim"]]]
 """A function that returns the log prior, each datum's log-likelihood, and the gradient of the log density."""
 
@@ -37,22 +35,33 @@ class Point(NamedTuple):
 
 
 def integrate(
-    density: Density, point: Point, *, step_size: Float[Array, ""], metric: LowRankMetric
+    density: Density, point: Point, *, step_size: Float[Array, ""], metric: LowRankMetric, num_steps: int = 1
 ) -> tuple[Point, Float[Array, ""]]:
-    """Make one step of the splitting. Return the end point and the gain of kinetic energy.
+    """Make steps of the splitting B A B A B. Return the end point and the gain of kinetic energy.
 
     Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549, equation 13. The trajectory moves in coordinates z
     with position = A z, where A is the map of the metric. The direction of the point and the step size refer to z.
+
+    The last turn of a step and the first turn of the next step have the same gradient, so they are one turn of twice
+    the duration.
     """
-    position, u, log_prior, log_likelihoods, gradient = point
-    kinetic = jnp.zeros_like(log_prior)
-    for impulse, drift in _SPLITTING:
-        u, gain = turn(u, metric.project(gradient), impulse * step_size)
-        kinetic += gain
-        position = position + drift * step_size * metric.correlate(u)
-        log_prior, log_likelihoods, gradient = density(position)
-    u, gain = turn(u, metric.project(gradient), _B * step_size)
-    return Point(position, u, log_prior, log_likelihoods, gradient), kinetic + gain
+
+    def turned(point: Point, duration: Float[Array, ""]) -> tuple[Point, Float[Array, ""]]:
+        direction, gain = turn(point.direction, metric.project(point.gradient), duration)
+        return point._replace(direction=direction), gain
+
+    def half_step(state: tuple[Point, Float[Array, ""]], duration: Float[Array, ""]) -> tuple[Point, Float[Array, ""]]:
+        point, kinetic = state
+        position = point.position + step_size / 2 * metric.correlate(point.direction)
+        point, gain = turned(Point(position, point.direction, *density(position)), duration)
+        return point, kinetic + gain
+
+    def step(i: Any, state: tuple[Point, Float[Array, ""]]) -> tuple[Point, Float[Array, ""]]:
+        state = half_step(state, (1 - 2 * _B) * step_size)
+        return half_step(state, jnp.where(i == num_steps - 1, _B, 2 * _B) * step_size)
+
+    state = turned(point, _B * step_size)
+    return step(0, state) if num_steps == 1 else jax.lax.fori_loop(0, num_steps, step, state)
 
 
 def check_dim(posterior: AbstractPosterior) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax
@@ -130,13 +130,10 @@ class Mams(AbstractSampler[MamsState]):
         u = coordinates.from_theta(state.position)
         start = Point(u, direction, state.log_prior, state.log_likelihoods, state.gradient)
 
-        def follow(_: Any, moving: tuple[Point, Array]) -> tuple[Point, Array]:
-            point, kinetic = moving
-            step_size = factor * state.step_size
-            point, gain = isokinetic.integrate(coordinates.density, point, step_size=step_size, metric=state.metric)
-            return point, kinetic + gain
-
-        end, kinetic = jax.lax.fori_loop(0, self.num_steps, follow, (start, jnp.zeros_like(state.log_prior)))
+        step_size = factor * state.step_size
+        end, kinetic = isokinetic.integrate(
+            coordinates.density, start, step_size=step_size, metric=state.metric, num_steps=self.num_steps
+        )
         change = posterior.likelihood_power * jnp.sum(end.log_likelihoods - state.log_likelihoods)
         energy_error = kinetic - (end.log_prior - state.log_prior + change)
         accepted, rate, diverging = metropolis(-energy_error, key=accept_key)
