@@ -10,10 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jax.scipy.special import betainc, betaln, gammainc, gammaincc, log_ndtr, xlogy
+from jax.scipy.special import betainc, betaln, gammainc, gammaincc, log_ndtr
 from jaxtyping import Array, Float
 
 from bnnzoo.errors import UsageError
+from bnnzoo.posterior import poisson
 
 _FAR = -10.0
 """Below this number of standard deviations from the mean, a normal tail is computed by its asymptotic series."""
@@ -58,7 +59,8 @@ def log_likelihood(
 
 def _log_density(distribution: dist.Distribution, value: Float[Array, "*target"]) -> Float[Array, "..."]:
     if isinstance(distribution, dist.Poisson):
-        return xlogy(value, distribution.rate) - distribution.rate - jax.scipy.special.gammaln(value + 1)
+        rate = jnp.asarray(distribution.rate)
+        return poisson.log_probability(jnp.log(jnp.maximum(rate, jnp.finfo(rate.dtype).tiny)), value)
     return jnp.asarray(distribution.log_prob(value))
 
 
@@ -189,7 +191,10 @@ def _log_t_tail(t: Float[Array, "*a"], df: Float[Array, "*#a"]) -> Float[Array, 
 def log_poisson_interval(
     low: Float[Array, "*a"], high: Float[Array, "*a"], rate: Float[Array, "*a"]
 ) -> Float[Array, "*a"]:
-    """Return log P(low < Y < high) for a Poisson count Y; either end may be infinite."""
+    """Return log P(low < Y < high) for a Poisson count Y; either end may be infinite.
+
+    The probability of an interval of at most `_TERMS` counts is the sum of their probabilities.
+    """
     first = jnp.where(jnp.isinf(low), 0.0, jnp.maximum(jnp.floor(low) + 1, 0.0))
     last = jnp.where(jnp.isinf(high), first, jnp.ceil(high) - 1)
     log_up_to_last, log_from_first = _log_poisson_cdf(jnp.maximum(last, 0.0), rate), _log_poisson_sf(first - 1, rate)
@@ -199,6 +204,12 @@ def log_poisson_interval(
     from_right = log_from_first + _log1mexp(log_above - log_from_first)
     from_left = log_up_to_last + _log1mexp(jnp.where(first > 0, log_below - log_up_to_last, -jnp.inf))
     log_probability = jnp.where(first > rate, from_right, from_left)
+    counts = first[..., None] + _steps(first)
+    log_terms = _log_density(dist.Poisson(rate[..., None]), counts)
+    is_inside = counts <= last[..., None]
+    # An interval without counts has no finite logarithm, whose gradient would be NaN. It gets one term here.
+    log_sum = jax.nn.logsumexp(jnp.where(is_inside, log_terms, -jnp.inf).at[..., 0].set(log_terms[..., 0]), -1)
+    log_probability = jnp.where(last - first < _TERMS, log_sum, log_probability)
     log_probability = jnp.where(jnp.isinf(high), log_from_first, jnp.where(first == 0, log_up_to_last, log_probability))
     return jnp.where(jnp.isinf(low) & jnp.isinf(high), 0.0, jnp.where(last < first, -jnp.inf, log_probability))
 

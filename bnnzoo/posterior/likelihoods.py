@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from typing_extensions import Doc
 
 from bnnzoo.errors import UsageError
+from bnnzoo.posterior import poisson
 from bnnzoo.posterior.count_targets import check_counts
 from bnnzoo.posterior.hyperparameter import Number, as_number, number
 from bnnzoo.recipe import TargetUnits
@@ -310,17 +311,6 @@ class Bernoulli(AbstractLikelihood):
             )
 
 
-def _poisson_peak(y: Array) -> Array:
-    """Return the largest log probability y log m - m - log y! of a count y >= 1 over all means m; it is at m = y.
-
-    For y >= 10 Stirling's series is used, because the large terms would cancel. The error of the series is below 1e-10.
-    """
-    mean = jnp.maximum(y, 1.0)
-    series = jnp.log(2 * jnp.pi * mean) / 2 + (1 / 12 - (1 / 360 - 1 / 1260 / mean**2) / mean**2) / mean
-    direct = jax.scipy.special.xlogy(y, mean) - mean - jax.scipy.special.gammaln(y + 1)
-    return jnp.where(y < 10, direct, -series)
-
-
 class Poisson(AbstractLikelihood):
     """Counts, with log rates as outputs."""
 
@@ -333,16 +323,10 @@ class Poisson(AbstractLikelihood):
         return dist.Poisson(jnp.exp(output)).to_event(1)
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        # y f - e^f - log y!, computed as its maximum over f minus a difference. The result is then accurate for large
-        # counts, and no gradient is NaN.
-        is_zero, positive_target = target == 0, jnp.maximum(target, 1.0)
-        log_ratio = jnp.where(is_zero, 0.0, output) - jnp.log(positive_target)
-        log_prob_of_counts = _poisson_peak(target) - (positive_target * jnp.expm1(log_ratio) - target * log_ratio)
-        # For a count of 0, the log probability is -e^f, which is accurate for any rate.
-        return jnp.sum(jnp.where(is_zero, -jnp.exp(jnp.where(is_zero, output, 0.0)), log_prob_of_counts))
+        return jnp.sum(poisson.log_probability(output, target))
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        return jnp.sum(jnp.where(target > 0, _poisson_peak(target), 0))
+        return jnp.sum(jnp.where(target > 0, poisson.peak(target), 0))
 
     def with_exposure(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
         return output + log_exposure

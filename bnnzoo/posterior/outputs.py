@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
+from bnnzoo.posterior import passes
 from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.posterior.network import NetworkPosterior
 
@@ -48,7 +49,7 @@ class Outputs(eqx.Module):
         theta_and_mode = theta if mode is None else jnp.concatenate([theta, mode])
         # `predictive` expects the natural scale. Only the own parameters of the likelihood and the prior have another
         # scale in `theta`. The outputs do not depend on these parameters, so `theta` can be passed here.
-        outputs = self.posterior.predictive(theta_and_mode, jnp.asarray(self.x))[1]
+        outputs = passes.over_blocks(self.x, len(self.x), lambda x: self.posterior.predictive(theta_and_mode, x)[1])
         return jnp.concatenate([jnp.ravel(outputs), theta[self.posterior.layout.network.dim :]]).astype(theta.dtype)
 
     def table(self) -> NetworkPosterior:

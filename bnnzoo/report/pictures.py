@@ -217,7 +217,8 @@ def ood(predictor: Predictor, *, spec: Any = "noise") -> Picture:
     ood_result = ood_scores.of_run(predictor, spec, new_rows.evaluation_rows(predictor)[0])
     posterior = {name: (values, ood_result.outside[name]) for name, values in ood_result.inside.items()}
     single = {name: (values, ood_result.single_outside[name]) for name, values in ood_result.single_inside.items()}
-    return plots.ood({"posterior": posterior, "single best draw": single}, name=Path(ood_result.name).stem)
+    distributions = {"posterior": posterior} | ({"single best draw": single} if single else {})
+    return plots.ood(distributions, name=Path(ood_result.name).stem)
 
 
 class Drawing(NamedTuple):

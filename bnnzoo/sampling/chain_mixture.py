@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bnnzoo.data.columns.bounds import uncensored_rows
 from bnnzoo.evaluation.convergence import findings, outcome
 from bnnzoo.evaluation.formulas.stacking import Stacking
 from bnnzoo.evaluation.predictions import chain_weights, thinning
@@ -74,7 +75,10 @@ def _describe_calibration(predictor: Predictor, weights: Stacking | None) -> str
     if weights is not None:
         weighted.record.tree.attrs["chain_weights"] = _as_json(weights)
     x, y = weighted.record.test_rows()
-    answer = findings.answer_calibrated(evaluate.of_rows(weighted, x, y).calibration, len(x))
+    known = int(uncensored_rows(y).sum())
+    if not known:
+        return ""
+    answer = findings.answer_calibrated(evaluate.of_rows(weighted, x, y).calibration, known)
     return answer.text[:1].lower() + answer.text[1:].rstrip(".")
 
 

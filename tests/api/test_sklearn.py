@@ -7,6 +7,8 @@ import subprocess
 import sys
 import types
 
+import equinox as eqx
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,6 +31,26 @@ SMALL = {
     "chain_method": "vectorized",
     "precision": "float64",
 }
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
+def test_columns_of_a_numeric_frame_keep_their_names_with_missing_codes():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.integers(20, 60, 40), "bmi": rng.normal(size=40)})
+    frame.loc[3, "age"] = -9
+    estimator = BayesianRegressor(missing="median", missing_code=("age=-9",), **SMALL)
+    estimator.fit(frame, frame["bmi"])
+    assert {"age", "bmi"} <= set(estimator.run_.predictor.signature.feature_names)
+    assert len(estimator.run_.predict(frame)) == 40
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
+def test_an_estimator_of_an_own_network_goes_through_a_pickle():
+    x = np.linspace(-1, 1, 30)[:, None]
+    network = eqx.nn.Linear(1, 1, key=jax.random.key(0))
+    estimator = BayesianRegressor(**SMALL | {"model": network, "likelihood": "gaussian"}).fit(x, x[:, 0])
+    unpickled = pickle.loads(pickle.dumps(estimator))
+    np.testing.assert_array_equal(unpickled.predict(x), estimator.predict(x))
 
 
 @pytest.mark.slow

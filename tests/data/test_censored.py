@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
 from scipy import integrate, special, stats
@@ -112,6 +113,17 @@ def test_poisson_intervals_and_their_gradients_are_right_in_float32(rate):
     np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-4)
     expected = [(exact(*ends, rate + step) - exact(*ends, rate - step)) / (2 * step) for ends in COUNTS]
     np.testing.assert_allclose(slopes, expected, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("rate", [20.0, 1e4, 1e6])
+def test_large_counts_and_short_intervals_of_them_are_accurate_in_float32(rate):
+    for shift in (-2.0, 0.0, 3.0):
+        count = jnp.float32(np.floor(rate + shift * rate**0.5))
+        known = intervals.log_likelihood(dist.Poisson(jnp.float32(rate)), count, count)
+        assert float(known) == pytest.approx(stats.poisson.logpmf(float(count), rate), abs=1e-3)
+        ends = jnp.float32(count - 0.5), jnp.float32(count + 10.5)
+        expected = special.logsumexp(stats.poisson.logpmf(float(count) + np.arange(11), rate))
+        assert float(intervals.log_poisson_interval(*ends, jnp.float32(rate))) == pytest.approx(expected, abs=1e-3)
 
 
 LAWS = [

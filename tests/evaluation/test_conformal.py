@@ -338,6 +338,15 @@ def test_an_estimator_of_numbers(make):
     assert intervals.shape == (2, 2, 2)
 
 
+def test_calibration_rows_may_share_the_few_values_of_an_input_with_the_training_rows():
+    levels = np.arange(40.0)[:, None] % 5
+    assert not prediction_intervals._mostly_among((levels, levels), (levels[:20], levels[:20]))
+    rows = np.arange(40.0)[:, None]
+    assert prediction_intervals._mostly_among((rows, rows), (rows[:21], rows[:21]))
+    assert not prediction_intervals._mostly_among((rows, rows), (rows[:20], rows[:20]))
+    assert not prediction_intervals._mostly_among((rows, rows + 1), (rows, rows))
+
+
 @pytest.mark.long
 @quiet
 def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypatch):

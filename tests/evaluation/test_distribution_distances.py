@@ -75,7 +75,9 @@ def test_distances_of_class_probabilities():
     assert formulas.class_energy_distance(p, q)[0] == pytest.approx(energy.item())
 
 
-@pytest.mark.parametrize(("chains", "count"), [(2, 1), (4, 3), (8, 35), (16, formulas.MOST_SPLITS)])
+@pytest.mark.parametrize(
+    ("chains", "count"), [(2, 1), (4, 3), (8, 35), (16, formulas.MOST_SPLITS), (64, formulas.MOST_SPLITS)]
+)
 def test_halves_are_different_divisions_of_all_chains(chains, count):
     divisions = formulas.halves(chains)
     assert len(divisions) == count

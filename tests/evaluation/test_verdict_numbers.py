@@ -228,7 +228,7 @@ def test_remoteness_is_of_the_worst_target_above_or_below(monkeypatch):
 def test_one_chain_of_four_that_left_the_data_is_seen(monkeypatch):
     """The predictions of a chain, or its noise scale, are far from the data.
 
-    A row under N(0, 2^2) has the mean log density -log 2 - log(2 pi e) / 2.
+    In the units of the data, the rows under N(0, 1) have the mean log density -log(2 pi e) / 2.
     """
     monkeypatch.setattr(Predictor, "classifies", False)
     monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [0], [0.5]))))
@@ -242,7 +242,7 @@ def test_one_chain_of_four_that_left_the_data_is_seen(monkeypatch):
     result = diagnostics.distance_from_data(
         predictor, {"predictive means": means, "the training rows' log density": density}, 4
     )
-    guessed = -np.log(2) - np.log(2 * np.pi * np.e) / 2
+    guessed = -np.log(2 * np.pi * np.e) / 2
     assert result == {"remoteness": pytest.approx(7.0), "deficit": pytest.approx(50 + guessed)}
     density[3] = np.nan
     result = diagnostics.distance_from_data(

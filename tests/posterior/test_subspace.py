@@ -50,6 +50,17 @@ def _whole(prior: Any = None, hidden: int = 3, likelihood: Any = None) -> Networ
     return NetworkPosterior.of(network, likelihood or Gaussian(NOISE), prior or Normal(0.8), x, y)
 
 
+@pytest.mark.parametrize("reparameterisation", ["local", "weights"])
+def test_bbb_samples_a_subspace(reparameterisation, tmp_path):
+    bbb = {"name": "bbb", "reparameterisation": reparameterisation, "batch_size": 20}
+    options = {"chains": 1, "warmup": 20, "draws": 5, "start_steps": 250, "likelihood": "gaussian", "progress": False}
+    model = {"name": "mlp", "hidden": (3,)}
+    run = bnnzoo.sample(
+        model, bbb, data=_rows(), stochastic="identified", test_fraction=0, out=tmp_path / "run.nc", **options
+    )
+    assert np.isfinite(run.posterior["posterior"][COORDINATES].values).all()
+
+
 def _restricted(
     whole: NetworkPosterior, mode: np.ndarray, basis: np.ndarray, *, is_linearised: bool = False
 ) -> NetworkPosterior:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gaussian_mean import Z
-from scipy import integrate, optimize
+from scipy import integrate, optimize, stats
 
 from bnnzoo.samplers.mcmc.log_scale import draw_log_scale
 
@@ -61,6 +61,13 @@ def test_a_scale_has_its_conditional_law_whatever_the_units(power, rate):
     assert distance(values + 0.1 * values.std()) > limit
     # Devroye's bound, e / (e - 1) = 1.58 proposals a draw.
     assert tried.mean() < 1.58 + Z * tried.std() / DRAWS**0.5
+
+
+def test_without_data_a_scale_has_its_prior():
+    """At likelihood power 0, s is half-normal; Kolmogorov-Smirnov at a false-alarm level of 1e-6."""
+    values, _ = _draws(-1.0, 0.0)
+    assert stats.kstest(np.exp(values), stats.halfnorm.cdf).pvalue > 1e-6
+    assert stats.kstest(1.1 * np.exp(values), stats.halfnorm.cdf).pvalue < 1e-6
 
 
 @pytest.mark.parametrize("rate", [0.0, np.inf, np.nan])

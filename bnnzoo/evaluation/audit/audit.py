@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,12 +95,13 @@ def of_run(
         )
     if ROW_SOURCE not in record.attributes:
         record.require_training_rows("audit")
-    x = predictor.inputs(audited_inputs(predictor))
     thinned = _thin_draws(predictor)
     with backend.arithmetic(predictor.precision):
         groups = (record.group("constant_data"), record.group("observed_data"))
         assert not isinstance(predictor.model, AbstractPosterior)  # the file names a model
-        posterior = Problem.restored(record.attributes, *groups, predictor.model).network_posterior
+        problem = Problem.restored(record.attributes, *groups, predictor.model)
+        x = predictor.inputs(audited_inputs(predictor, problem.train))
+        posterior = problem.network_posterior
         return of_draws(
             posterior,
             thinned.thetas[:].reshape(*thinned.record.shape, -1),
@@ -260,15 +262,15 @@ def functions(
 
 def densities(posterior: NetworkPosterior, thetas: Float[np.ndarray, "unit dim"]) -> Float[np.ndarray, "unit two"]:
     """Return the log-likelihood of the training rows and the log prior density at each position."""
+    return np.asarray(_densities(posterior, jnp.asarray(thetas)), float)
 
-    @jax.jit
-    def all_densities(thetas: jax.Array) -> jax.Array:
-        def likelihood_and_prior(theta: jax.Array) -> jax.Array:
-            return jnp.stack([jnp.sum(posterior.log_likelihoods(theta)), posterior.log_prior(theta)])
 
-        return jax.lax.map(likelihood_and_prior, thetas)
+@eqx.filter_jit
+def _densities(posterior: NetworkPosterior, thetas: Float[jax.Array, "unit dim"]) -> Float[jax.Array, "unit two"]:
+    def likelihood_and_prior(theta: jax.Array) -> jax.Array:
+        return jnp.stack([posterior.total_log_likelihood(theta), posterior.log_prior(theta)])
 
-    return np.asarray(all_densities(jnp.asarray(thetas)), float)
+    return jax.lax.map(likelihood_and_prior, thetas)
 
 
 def with_squares(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
+from bnnzoo.data import Dataset
 from bnnzoo.evaluation.contents.record import evenly
 from bnnzoo.evaluation.predictions import per_draw
 from bnnzoo.evaluation.predictions.predictor import Predictor
@@ -31,12 +32,14 @@ _LINEAR_TOLERANCE = 1e-3
 """Largest deviation from linearity, relative to the change of the outputs, that float32 rounding explains."""
 
 
-def audited_inputs(predictor: Predictor) -> Shaped[np.ndarray, "probe ..."]:
+def audited_inputs(predictor: Predictor, train: Dataset | None) -> Shaped[np.ndarray, "probe ..."]:
     """Return the inputs at which predictions are tested: at most ten evenly spaced test rows.
 
-    If the run has no test rows, training rows are returned.
+    If the run has no test rows, training rows are returned. `train` has these rows, for a file that does not.
     """
     rows = predictor.record.probes(np.iinfo(np.int32).max)
+    if not len(rows) and train is not None:
+        rows = train.x
     return rows[evenly(len(rows), _PROBES)]
 
 

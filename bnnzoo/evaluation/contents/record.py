@@ -261,12 +261,16 @@ class Record:
     def has_training_rows(self) -> bool:
         """Whether the file has training rows at which the model can be evaluated.
 
-        The value is false for a run that keeps predictions, for a federated run, whose rows stay with the parties, and
-        for a run on a large data file, whose rows are not copied into the run file. The value is true for a damaged
-        file without `constant_data`, so that reading the rows raises an error.
+        The value is false for a run that keeps predictions, for a federated run, and for a run on a large data file.
+        It is true for a damaged file without `constant_data`, so that reading the rows raises an error.
         """
         constant = self.tree.children.get("constant_data")
         return not self.keeps_predictions and (constant is None or "x" not in constant or constant["x"].shape[0] > 0)
+
+    @property
+    def has_training_targets(self) -> bool:
+        """Whether the file has the targets of training rows, also for a run that keeps predictions."""
+        return len(self.group(schema.OBSERVED_DATA).get("y", ())) > 0
 
     @functools.cached_property
     def keeps_predictions(self) -> bool:
@@ -304,11 +308,7 @@ class Record:
         return self.array("constant_data", "x_test"), self.array("constant_data", "y_test")
 
     def probes(self, count: int) -> np.ndarray:
-        """Return the first `count` inputs of the file at which predictions can be made.
-
-        For a run that keeps predictions, they are the inputs of these predictions. Otherwise they are test rows, or
-        training rows if the run has no test rows.
-        """
+        """Return the first `count` inputs of kept predictions; without them, of the test rows or the training rows."""
         name = schema.KEPT_ROWS if self.keeps_predictions else "x_test" if self.has_test_rows else "x"
         return self.array("constant_data", name)[:count]
 

@@ -79,7 +79,6 @@ def of_run(predictor: Predictor, *, num_probes: int = thinning.PROBES) -> dict[s
         num_probes: number of inputs at which the convergence of predictions is tested.
     """
     record = predictor.record
-    chains, count = record.shape
     attributes, thinned = record.attributes, thinning.for_diagnosis(predictor, num_probes)
     tested_quantities, names = quantities(thinned, num_probes), dict[str, list[str]]()
     if is_chain(attributes["exactness"]):
@@ -93,8 +92,9 @@ def of_run(predictor: Predictor, *, num_probes: int = thinning.PROBES) -> dict[s
     return {
         "exactness": attributes["exactness"],
         "complete": attributes["complete"],
-        "chains": chains,
-        "draws": count,
+        "chains": record.shape[0],
+        # A long run is diagnosed from every k-th draw.
+        "draws": attributes["draws_done"],
         "draws_requested": attributes["draws_requested"],
         **({"budget": attributes["budget"]} if "budget" in attributes else {}),
         "extensible": record.is_extensible,
@@ -223,7 +223,7 @@ def distance_from_data(
     distances = np.abs(means - targets.mean(0)) / np.where(target_sd > 0, target_sd, np.inf)
     distances_by_name = {"remoteness": float(np.max(np.median(distances, (1, 2))))}
     if density is not None and (target_sd > 0).all():
-        guess_log_density = -np.sum(np.log(target_sd / predictor.scaler.y_sd) + np.log(2 * np.pi * np.e) / 2)
+        guess_log_density = -np.sum(np.log(target_sd) + np.log(2 * np.pi * np.e) / 2)
         distances_by_name["deficit"] = float(np.max(guess_log_density - np.median(density, 1)))
     return distances_by_name
 

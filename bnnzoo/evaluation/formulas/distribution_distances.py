@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -86,13 +86,27 @@ def halves(num_chains: int) -> list[tuple[Int[np.ndarray, " half"], Int[np.ndarr
 
     The first chain is in the first half, so that no division occurs twice.
     """
-    others = list(itertools.combinations(range(1, num_chains), num_chains // 2 - 1))
-    numbers = np.linspace(0, len(others) - 1, min(len(others), MOST_SPLITS)).round().astype(int)
+    size = num_chains // 2 - 1
+    total = math.comb(num_chains - 1, size)
     divisions = []
-    for number in numbers:
-        first = np.array([0, *others[number]])
+    for number in np.linspace(0, total - 1, min(total, MOST_SPLITS)).round():
+        first = np.array([0, *_combination(1, num_chains, size, int(number))])
         divisions.append((first, np.setdiff1d(np.arange(num_chains), first)))
     return divisions
+
+
+def _combination(start: int, stop: int, size: int, number: int) -> list[int]:
+    """Return the combination of `size` integers in [start, stop) at position `number` of the lexicographic order."""
+    chosen: list[int] = []
+    for value in range(start, stop):
+        if len(chosen) == size:
+            break
+        with_value = math.comb(stop - value - 1, size - len(chosen) - 1)
+        if number < with_value:
+            chosen.append(value)
+        else:
+            number -= with_value
+    return chosen
 
 
 def _integral(

@@ -183,5 +183,5 @@ def _refusal(predictor: Predictor, problem: str) -> str:
     record = predictor.record
     remedy = "use [[calibration=FILE]] with rows that have targets and were used neither to train nor to test"
     if record.has_test_rows and uncensored_rows(record.test_rows()[1]).all():
-        remedy += ", or [[calibration=test]] for the run's test rows"
+        remedy += ", or, for other rows than the run's test rows, [[calibration=test]]"
     return f"cannot compute conformal intervals without calibration rows: {problem}; {remedy}"

@@ -99,11 +99,11 @@ def checked_calibration(
     if not uncensored_rows(y).all():
         raise UsageError("[[calibration]]: rows with censored targets are not supported; remove them")
     y = y[..., 0] if y.ndim == 3 else y
-    if predictor.record.has_training_rows and _mostly_among(x, predictor.record.array("constant_data", "x")):
+    if predictor.record.has_training_rows and _mostly_among((x, y), predictor.record.training_rows(None)):
         raise UsageError(
             "[[calibration]]: most of the rows are training rows, whose errors are too small; use other rows"
         )
-    if scored is not None and _mostly_among(x, scored):
+    if scored is not None and _mostly_among((x,), (scored,)):
         raise UsageError(
             "[[calibration]]: most of the rows are also the rows whose coverage is measured; give other rows with "
             "[[data]] or [[calibration]]"
@@ -111,10 +111,21 @@ def checked_calibration(
     return x, y
 
 
-def _mostly_among(x: np.ndarray, others: np.ndarray) -> bool:
-    """Whether more than half of the rows in `x` also occur in `others`."""
-    other_rows = {np.ascontiguousarray(row).tobytes() for row in others}
-    return sum(np.ascontiguousarray(row).tobytes() in other_rows for row in x) > len(x) / 2
+def _mostly_among(rows: tuple[np.ndarray, ...], others: tuple[np.ndarray, ...]) -> bool:
+    """Whether more than half of the rows (arrays with the same first axis) also occur among the other rows.
+
+    The result is false if most of the other rows are repeated among themselves, as with a single input of few levels.
+    Equal rows then need not be the same measurement.
+    """
+    keys, other_keys = _row_keys(rows), _row_keys(others)
+    distinct = set(other_keys)
+    if len(distinct) < len(other_keys) / 2:
+        return False
+    return sum(key in distinct for key in keys) > len(keys) / 2
+
+
+def _row_keys(arrays: tuple[np.ndarray, ...]) -> list[bytes]:
+    return [b"".join(np.ascontiguousarray(values).tobytes() for values in row) for row in zip(*arrays, strict=True)]
 
 
 def _checked_level(

@@ -73,7 +73,7 @@ def target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
     targets and none is standardised, the standard deviations are computed from the training rows.
     """
     sd = predictor.scaler.y_sd.astype(np.float64)
-    if len(sd) == 1 or predictor.classifies or np.any(sd != 1) or not predictor.record.has_training_rows:
+    if len(sd) == 1 or predictor.classifies or np.any(sd != 1) or not predictor.record.has_training_targets:
         return sd
     training_sd = uncensored_targets(predictor.record.array("observed_data", "y")).std(0, dtype=np.float64)
     return np.where(training_sd > 0, training_sd, 1.0)
@@ -122,7 +122,8 @@ def noise_scales(record: Record) -> dict[str, float | list[float]]:
         given_value = recipe.likelihood.fields.get(field.name, field.default)
         with suppress(ValueError):  # a value other than `learned` that is not a number
             if f"likelihood_{field.name}" in record.variables:
-                values = np.mean(record.array(POSTERIOR, f"likelihood_{field.name}"), (0, 1), dtype=np.float64) * sd
+                draws = record.array(POSTERIOR, f"likelihood_{field.name}").astype(np.float64)
+                values = np.average(draws.reshape(-1, *draws.shape[2:]), 0, weights=record.weights) * sd
             else:
                 values = float(given_value) * (np.ones_like(sd) if recipe.units == "data" else sd)
             scales[f"noise_{field.name}"] = values.item() if values.size == 1 else values.tolist()

@@ -150,7 +150,7 @@ class Predictor:
     @functools.cached_property
     def rounding_steps(self) -> Float[np.ndarray, " target"]:
         """Rounding step of each training target in original units; 0 for a target that is not rounded."""
-        if self.signature.task != "regression" or not self.record.has_training_rows:
+        if self.signature.task != "regression" or not self.record.has_training_targets:
             return np.zeros(len(self.signature.target_names))
         y = uncensored_targets(self.record.array("observed_data", "y"))
         return np.array([rounding.rounding_step(column) for column in y.T])

@@ -159,6 +159,7 @@ def _of_censored(
     """
     is_known = _known_rows(y)
     estimates, curve = of_rows(predictor, x[is_known], y[is_known][..., 0])
+    estimates = {name: value for name, value in estimates.items() if name != "nll_rounded"}  # of the known rows only
     units = predictor.scaler.log_units(y)
 
     def score(moments: Moments) -> dict[str, Estimate]:

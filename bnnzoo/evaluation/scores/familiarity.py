@@ -42,6 +42,7 @@ class OodScores:
     outside: Scores
     single_inside: Scores
     single_outside: Scores
+    """Scores of the best draw; without entries if the best draw is unknown."""
 
     def summary(self) -> dict[str, int | float]:
         """Return `estimates` as a flat dictionary."""
@@ -81,8 +82,7 @@ def of_run(
         unseen: treatment of categories that the training rows do not contain; an argument of `load_inputs`.
 
     Raises:
-        UsageError: if the inputs do not fit the run, or if training rows are needed and the file has none. They are
-            needed for "noise", and for the best draw if the log density was not recorded.
+        UsageError: if the inputs do not fit the run, or for "noise" if the file has no training rows.
     """
     if isinstance(spec, str) and spec == "noise":
         predictor.record.require_training_rows("[[ood=noise]]")
@@ -93,13 +93,16 @@ def of_run(
         outside = new_rows.inputs_of(predictor, spec, unseen=unseen)
     unit = 1.0 if predictor.classifies or predictor.is_density else _target_sds(predictor)
     score_sets = []
-    for draw in (None, best_draw(predictor)):
+    # Without the log densities or the training rows the best draw is unknown, and its scores are left out.
+    has_best = "lp" in predictor.record.statistics or predictor.record.has_training_rows
+    for draw in (None, best_draw(predictor)) if has_best else (None,):
         for x in (inside, outside):
             if predictor.is_density:
                 score_sets.append({"nll": -predictor.moments(x, x, draw=draw).log_density})
                 continue
             moments = predictor.moments(x, draw=draw)
             score_sets.append(scores(moments, classify=predictor.classifies, single=draw is not None, unit=unit))
+    score_sets += [{}] * (4 - len(score_sets))
     return OodScores(str(spec) if isinstance(spec, str | Path) else "data", *score_sets)
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from bnnzoo.errors import UsageError
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
-from bnnzoo.samplers.common.preconditioner import Preconditioner, prior_precision
+from bnnzoo.samplers.common.preconditioner import Preconditioner, prior_precision, update_precision
 
 Order = Literal["none", "first", "second"]
 ORDER = {"none": 0, "first": 1, "second": 2}
@@ -142,11 +142,14 @@ _LEAST_CURVATURE = 0.1
 def known_precision(shape: Preconditioner, posterior: AbstractPosterior, anchor: Anchor) -> Preconditioner:
     """Return the preconditioner `shape` with a new precision: the curvature of the log posterior at the anchor.
 
-    If the anchor has no Hessian, or if `shape` is a single number, `shape` is returned unchanged. If the log posterior
-    is not concave at the anchor, `_make_definite` makes the curvature positive definite.
+    If `shape` is a single number, it is returned unchanged. If the anchor has no Hessian, the curvature is estimated
+    from squared gradients (`update_precision`). If the log posterior is not concave at the anchor, `_make_definite`
+    makes the curvature positive definite.
     """
-    if anchor.hessian is None or shape.factor.ndim == 0:
+    if shape.factor.ndim == 0:
         return shape
+    if anchor.hessian is None:
+        return update_precision(shape, posterior, anchor.point)
     precision = jnp.diag(prior_precision(posterior, anchor.point)) - posterior.likelihood_power * anchor.hessian
     is_concave = jnp.min(jnp.linalg.eigvalsh(precision)) > 0
     precision = jnp.where(is_concave, precision, _make_definite(precision))

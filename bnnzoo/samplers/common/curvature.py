@@ -10,7 +10,7 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from bnnzoo.posterior import AbstractPosterior, passes
 from bnnzoo.posterior.hashing import hash_key
@@ -98,7 +98,7 @@ def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) 
 def diagonal(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) -> Factor:
     """Return the Gaussian whose precision is the diagonal of the curvature matrix at `theta` (see `full`)."""
     if kind == "hessian":
-        return Factor(jax.lax.rsqrt(_floor_eigenvalues(jnp.diag(_negative_hessian(posterior, theta)))))
+        return Factor(jax.lax.rsqrt(_floor_eigenvalues(_negative_second_derivatives(posterior, theta))))
     total = _sum(posterior, theta, kind, lambda rows: jnp.sum(rows**2, 0))
     return Factor(jax.lax.rsqrt(posterior.likelihood_power * total + _base(posterior, theta)))
 
@@ -172,6 +172,17 @@ def _negative_hessian(posterior: AbstractPosterior, theta: Float[Array, " dim"])
     slope = jax.grad(posterior.log_density)
     identity = jnp.eye(len(theta), dtype=theta.dtype)
     return -jax.lax.map(lambda direction: jax.jvp(slope, (theta,), (direction,))[1], identity, batch_size=64)
+
+
+def _negative_second_derivatives(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    """Return the diagonal of `_negative_hessian`, without storing the matrix."""
+    slope = jax.grad(posterior.log_density)
+
+    def element(index: Int[Array, ""]) -> Float[Array, ""]:
+        direction = jnp.zeros_like(theta).at[index].set(1.0)
+        return -jax.jvp(slope, (theta,), (direction,))[1][index]
+
+    return jax.lax.map(element, jnp.arange(len(theta)), batch_size=64)
 
 
 def _floor_eigenvalues(values: Float[Array, " dim"]) -> Float[Array, " dim"]:

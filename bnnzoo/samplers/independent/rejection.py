@@ -166,8 +166,8 @@ class Rejection(AbstractSampler[RejectionState]):
             return (
                 f"chain {place[0]}: a proposal exceeded the bound log k = {bound:.6g} by {excess:.3g} nats, so the "
                 "draws would not be from the posterior; use "
-                f"{setting('sampler.log_bound', f'{bound + excess + _MARGIN:.6g}')} or more, or a wider "
-                "proposal ([[sampler.proposal_scale]])"
+                f"{setting('sampler.log_bound', f'{bound + excess + _MARGIN:.6g}')} or more"
+                f"{'' if self.proposal == 'prior' else ', or a wider proposal ([[sampler.proposal_scale]])'}"
             )
         unaccepted = np.argwhere(~(stats["accepted"] >= 1))
         if not len(unaccepted):

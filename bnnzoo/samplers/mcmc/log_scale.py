@@ -31,7 +31,8 @@ def draw_log_scale(
 
     Returns:
         The draw and the number of proposals. The draw is NaN if the density has no mode or is not finite. This happens
-        if the residuals are all 0 or not finite.
+        if the residuals are all 0 or not finite. If the rate is 0 without data (power < 0), s^2 / 2 has a gamma
+        distribution, from which the draw is made directly.
     """
     # v = e^(2m) solves v^2 + power v = 2 rate. Each root is written in the form that avoids cancellation.
     root = jnp.hypot(power, jnp.sqrt(8 * rate))
@@ -70,7 +71,9 @@ def draw_log_scale(
 
     start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.full((), jnp.nan, rate.dtype))
     num_tries, is_accepted, value = jax.lax.while_loop(is_searching, propose, start)
-    return jnp.where(is_accepted, value, jnp.nan), num_tries
+    value = jnp.where(is_accepted, value, jnp.nan)
+    without_data = jnp.log(2 * jax.random.gamma(key, jnp.maximum(-power, 1e-3) / 2, dtype=rate.dtype)) / 2
+    return jnp.where((rate == 0) & (power < 0), without_data, value), num_tries
 
 
 def _tangent(a: Float[Array, ""], b: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:

@@ -172,7 +172,7 @@ def resize_batches(
     else:
         max_batches = num_data // size if disjoint else num_used
         sizes = Sizes(size, max(1, min(max(fewest, num_used // size), max_batches)), disjoint)
-        if max_batches < fewest and size < num_data:
+        if max_batches < fewest and size != num_data:
             sizes = Sizes(size, fewest, False)
     if sizes.disjoint and sizes.num_used > num_data:
         # The user's n or M requires more distinct data than exist, so some data must be used twice.

@@ -13,8 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
-from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
+from bnnzoo.posterior.subspace import normal_moments
 from bnnzoo.samplers.common.control_variate import Anchor
 
 _PAIRS, _ROWS = 16, 4096
@@ -38,7 +40,7 @@ def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> 
         f"have variance sigma2 = 1; a step uses {sizes.num_used} of the {num_data} rows"
     )
     if rows_needed >= num_data / 4:
-        can_restrict = posterior.has_outputs and posterior.centre() is None and sampler.order == "none"
+        can_restrict = _has_normal_prior(posterior) and posterior.centre() is None and sampler.order == "none"
         remedy = f", or sample only the directions that the data determine with {setting('stochastic', 'identified')}"
         return f"{text}; mini-batches save no time here: use the sampler hmc or nuts{remedy if can_restrict else ''}"
     if sizes.disjoint and sizes.num_used == num_data:
@@ -47,6 +49,17 @@ def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> 
     num_gradients = {"hmc": (1 + sampler.num_steps) / 2}.get(proposal, 1.0)
     cost = sampler.evaluations(posterior, {"n_steps": num_gradients})
     return f"{text}; a step with all rows would cost about {2 * num_data * num_gradients / cost:.2g} times as much"
+
+
+def _has_normal_prior(posterior: AbstractPosterior) -> bool:
+    """Whether the prior of a network is normal with fixed scales, as `--stochastic identified` requires."""
+    if not isinstance(posterior, NetworkPosterior):
+        return False
+    try:
+        normal_moments(posterior.prior, posterior.layout.network)
+    except UsageError:
+        return False
+    return True
 
 
 def near_centre(

@@ -19,6 +19,7 @@ from bnnzoo.finding import Finding, setting
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.posterior.permutation import distinct_indices
+from bnnzoo.posterior.subspace import SubspaceNetwork
 from bnnzoo.samplers.base import Stats
 from bnnzoo.samplers.kernel import replace, standard_normal
 from bnnzoo.samplers.statistics import DIVERGING, Statistic
@@ -92,6 +93,10 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
         Literal["uniform", "blundell"],
         Doc("uniform: every batch of a pass has the same weight of the KL; blundell: it halves from batch to batch"),
     ] = "uniform"
+
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
+        """Return the evaluations of rows in a step of warm-up, one per row and draw of q; 0 for a draw."""
+        return self.samples * super().evaluations(posterior, means, warmup=warmup)
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
@@ -216,7 +221,9 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
         """Return a draw of q, and an estimate of E_q log p(y | x, theta) per datum, times the likelihood power."""
         key_theta, key_local = jax.random.split(key)
         theta = mean + scale * standard_normal(mean, key=key_theta)
-        if self.reparameterisation == "local" and isinstance(posterior, NetworkPosterior):
+        # In a subspace, the weights of a layer are not independent, so its outputs cannot be drawn separately.
+        is_network = isinstance(posterior, NetworkPosterior) and not isinstance(posterior.network, SubspaceNetwork)
+        if self.reparameterisation == "local" and is_network:
             outputs = pre_activations.outputs(posterior, mean, scale, theta, jnp.asarray(rows.x), key=key_local)
             values = jax.vmap(posterior.likelihood_at(theta).log_prob)(outputs, jnp.asarray(rows.y))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Annotated
 
@@ -59,6 +60,11 @@ class Dropout(training.AbstractTrainedSampler[DropoutState]):
                 "sampler dropout: no sampled parameter is a weight matrix, so there are no units to drop; use "
                 "[[stochastic=all]], or another sampler"
             )
+
+    def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
+        """Return the evaluations of rows in a step of warm-up, with a part of the batch per mask; 0 for a draw."""
+        del means
+        return float(self.masks * min(self.batch_size // self.masks, posterior.num_data)) if warmup else 0.0
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray
