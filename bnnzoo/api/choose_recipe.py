@@ -5,8 +5,10 @@ The script benchmarks/own_data.py compares the recipes chosen from the data with
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bnnzoo.errors import UsageError
@@ -53,9 +55,22 @@ def recipe_and_data(
         part = getattr(recipe, kind)
         if part and part.name and not (has_own_model and kind == "model"):
             registry.find(f"{kind}s", part.name)
-    from bnnzoo.data import load_recipe_data  # imports NumPy, so it follows the check of the names
+    return recipe, dataset or _load(recipe, data), is_chosen
 
-    return recipe, dataset or load_recipe_data(recipe, data), is_chosen
+
+def _load(recipe: Recipe, data: Any) -> Dataset:
+    """Load the data of a recipe. With `prior_from`, the rows are checked and encoded as those of the earlier run."""
+    from bnnzoo.data import Signature, load_recipe_data  # imports NumPy, so it follows the check of the names
+
+    signature = None
+    if recipe.prior_from is not None:
+        from bnnzoo import store
+
+        attributes = store.attributes_of(Path(recipe.prior_from))
+        # If the file does not describe its data, `sequential.build_problem` reports why.
+        with contextlib.suppress(LookupError, ValueError):
+            signature = Signature.from_json(str(attributes["signature"]))
+    return load_recipe_data(recipe, data, signature)
 
 
 def choose_recipe(layers: Iterable[Layer], options: Mapping[str, Any], data: Any = None) -> tuple[Layer, Dataset]:
@@ -71,11 +86,9 @@ def choose_recipe(layers: Iterable[Layer], options: Mapping[str, Any], data: Any
     Raises:
         UsageError: if the options or the data are invalid.
     """
-    from bnnzoo.data import load_recipe_data
-
     # Reading the data does not depend on the parts, so any names can be used until the rows are loaded.
     provisional = resolve("mlp", "mams", layers, options, in_memory=data is not None)
-    dataset = load_recipe_data(provisional, data)
+    dataset = _load(provisional, data)
     from bnnzoo.assembly.recipe_parts import likelihood_task  # imports JAX, so it follows the checks of the data
 
     name, reason = recipe_rule(dataset.as_task(provisional.task or likelihood_task(provisional)))

@@ -63,19 +63,26 @@ class Reference(NamedTuple):
         self._require_same_posterior(run, name)
         return reference_distances.compare(run.predictor, self.run.predictor)
 
+    @property
+    def _recipe(self) -> str:
+        """Words for the recipe of the posterior: a registered recipe, or else the recipe of the stored run."""
+        recipe = f"reference-{self.name}"
+        is_registered = recipe in registry.entries(registry.RECIPES)
+        return f"the recipe {recipe}" if is_registered else f"the recipe in bnnzoo info reference {self.name}"
+
     def _require_same_posterior(self, run: Run, name: str) -> None:
         stored, own = self.run.attributes, run.attributes
         if "signature" not in own:
             raise UsageError(
                 f"{name}: its posterior was made in Python, so it cannot be compared with the reference {self.name}; "
-                f"use the recipe reference-{self.name}"
+                f"use {self._recipe}"
             )
         expected, got = (_settings(attributes) for attributes in (stored, own))
         for key in _SAME:
             if expected[key] != got[key]:
                 raise UsageError(
                     f"{name}: its {key} differs from that of the reference {self.name}: expected "
-                    f"{_words(expected[key])}, got {_words(got[key])}; use the recipe reference-{self.name}"
+                    f"{_words(expected[key])}, got {_words(got[key])}; use {self._recipe}"
                 )
         if own.get("data_sha256") != stored["data_sha256"]:
             raise UsageError(

@@ -92,8 +92,7 @@ class Problem:
         Raises:
             UsageError: if the settings or the data are invalid. The message lists all invalid fields of the parts.
         """
-        if dataset is None:
-            dataset = load_recipe_data(recipe)
+        dataset = load_recipe_data(recipe) if dataset is None else dataset
         dataset = dataset.as_task(recipe.task or likelihood_task(recipe))
         parts = make_parts(recipe, dataset.signature, model)
         if dataset.signature.exposure:
@@ -104,7 +103,8 @@ class Problem:
             try:
                 parts.likelihood.check(rows.y, dataset.signature.num_targets)
             except UsageError as error:
-                raise UsageError(f"{rows.name}: {error}") from None
+                place = f"of the {rows.num_data} rows without missing cells, " if rows.left_out else ""
+                raise UsageError(f"{rows.name}: {place}{error}") from None
         train, test = split(dataset, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
         scaler = scaler or _fit_scaler(train, parts.likelihood, standardise=recipe.standardise)
         kept_rows = _kept_rows(recipe, train.signature, test)

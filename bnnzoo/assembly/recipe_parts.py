@@ -59,7 +59,8 @@ def make_parts(recipe: Recipe, signature: Signature, own_model: AbstractModel | 
     if own_model is None and recipe.model.name.startswith(OWN):
         name = recipe.model.name.removeprefix(OWN)
         raise UsageError(
-            f"the run's model is a network made in Python; open the run in Python with bnnzoo.open(path, model={name})"
+            "the run's model is a network made in Python; open the run in Python with "
+            f"bnnzoo.open(path, model={name}), or continue it with bnnzoo.resume(path, model={name})"
         )
     model_class: Any = type(own_model) if own_model is not None else registry.load("models", recipe.model.name)
     sampler_class = registry.load("samplers", recipe.sampler.name)

@@ -17,6 +17,7 @@ import numpy as np
 
 from bnnzoo.assembly.recipe_parts import likelihood_task
 from bnnzoo.data import Dataset, load_recipe_data, split
+from bnnzoo.data.loading.sources import data_files
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.files import mapped
 from bnnzoo.recipe import Recipe
@@ -83,6 +84,6 @@ def referenced_rows(attributes: Mapping[str, Any], recipe: Recipe) -> Dataset | 
 
 
 def _num_bytes(path: Path) -> int:
-    """Return the size of a file, or of all files in a folder."""
-    files = [path] if path.is_file() else [file for file in path.iterdir() if file.is_file()]
+    """Return the size of a file, or of all data files in a folder."""
+    files = [path] if path.is_file() else data_files(path)
     return sum(file.stat().st_size for file in files)

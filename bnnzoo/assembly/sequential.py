@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from sklearn.covariance import ledoit_wolf
 
 from bnnzoo import store
 from bnnzoo.assembly.network_posterior import subspace_choice
 from bnnzoo.assembly.problem import Problem
 from bnnzoo.assembly.recipe_parts import with_default_name
-from bnnzoo.data import Dataset, Signature, load_like, load_recipe_data
+from bnnzoo.data import Dataset, load_recipe_data
+from bnnzoo.data.loading.new_codes import warn_of_new_codes
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.evaluation.contents.record import Record
+from bnnzoo.files import mapped
 from bnnzoo.finding import setting
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import NetworkPosterior
@@ -26,7 +28,7 @@ from bnnzoo.posterior.moments import Moments
 from bnnzoo.recipe import Part, Recipe
 from bnnzoo.store import schema
 
-_SHARED_SETTINGS = ("task", "stochastic", "standardise", "units")
+_SHARED_SETTINGS = ("task", "stochastic", "standardise", "units", "censored")
 """Settings that both runs must share. The new run takes them from the earlier run if the user does not set them."""
 _MOST_DEPENDENT = 500
 """Largest number of parameters whose covariance is used. If there are more, they are independent in the prior."""
@@ -58,10 +60,13 @@ def build_problem(recipe: Recipe, dataset: Dataset | None = None, model: Abstrac
                 "with [[keep=draws]]"
             )
         constant = record.group(schema.CONSTANT_DATA)
-        earlier = Problem.restored(record.attributes, constant, record.group(schema.OBSERVED_DATA), model)
+        # Earlier rows that are not in the file are not read, because only warnings need them.
+        observed = None if schema.ROW_SOURCE in record.attributes else record.group(schema.OBSERVED_DATA)
+        earlier = Problem.restored(record.attributes, constant, observed, model)
         recipe = _with_settings_of(earlier, recipe, path)
-        rows = _rows_like(earlier.require_description().signature, recipe, dataset)
-        _warn_of_repeated_rows(rows, earlier, path)
+        rows = load_recipe_data(recipe, dataset, earlier.require_description().signature)
+        if earlier.train is not None:
+            _warn_of_new_rows(rows, earlier.train, path)
         note = (
             f"the prior is normal, with the moments of the parameters in {draws} draws of {path}; so the posterior "
             "approximates the posterior given the rows of both runs"
@@ -128,41 +133,24 @@ def _with_settings_of(earlier: Problem, recipe: Recipe, path: Path) -> Recipe:
     return dataclasses.replace(recipe, **changes)
 
 
-def _rows_like(signature: Signature, recipe: Recipe, dataset: Dataset | None) -> Dataset:
-    """Return the rows of the new run, encoded with the signature of the earlier run's data.
-
-    Raises:
-        UsageError: if the rows do not match the signature.
-    """
-    if recipe.data is not None and (dataset is None or dataset.test is None):
-        return load_like(recipe.data, signature, unseen=recipe.unseen)
-    dataset = load_recipe_data(recipe) if dataset is None else dataset
-    names, expected = dataset.feature_names, signature.feature_names
-    if names not in (expected, tuple(f"x{i}" for i in range(len(expected)))):  # arrays have the names x0, x1, ...
-        raise UsageError(
-            f"{dataset.name}: the inputs must be those of the earlier run, {', '.join(expected)} (got "
-            f"{', '.join(names)}); use the columns of that run"
-        )
-    rows = load_like(dataclasses.replace(dataset, test=None), signature, unseen=recipe.unseen)
-    test = None if dataset.test is None else load_like(dataset.test, signature, unseen=recipe.unseen)
-    return dataclasses.replace(rows, test=test)
-
-
-def _warn_of_repeated_rows(rows: Dataset, earlier: Problem, path: Path) -> None:
-    if earlier.train is None:
-        return
-    earlier_rows = set(_row_bytes(earlier.train))
-    repeated = sum(row in earlier_rows for row in _row_bytes(rows))
+def _warn_of_new_rows(rows: Dataset, earlier: Dataset, path: Path) -> None:
+    """Warn of rows that are also rows of the earlier run, and of values that look like codes for missing cells."""
+    repeated = int(np.isin(_row_hashes(rows), _row_hashes(earlier)).sum())
     if repeated > _LARGEST_REPEATED * rows.num_data:
         _warn(
             f"{repeated} of {rows.num_data} rows of {rows.name} are also training rows of {path}, so their information "
             "counts twice; give only the new rows"
         )
+    warn_of_new_codes(rows.x, rows.y, earlier.signature, lambda name: getattr(earlier, name), rows.name)
 
 
-def _row_bytes(rows: Dataset) -> list[bytes]:
-    x, y = (values.reshape(rows.num_data, -1) for values in (rows.x, rows.y))
-    return [a.tobytes() + b.tobytes() for a, b in zip(x, y, strict=True)]
+def _row_hashes(rows: Dataset) -> Int[np.ndarray, " row"]:
+    """Return a 64-bit hash of each row. Rows in temporary files are read in blocks."""
+    hashes = np.empty(rows.num_data, np.int64)
+    for block in mapped.row_blocks(rows.x):
+        pairs = zip(rows.x[block], rows.y[block], strict=True)
+        hashes[block] = [hash(x.tobytes() + y.tobytes()) for x, y in pairs]
+    return hashes
 
 
 def _check_parts(earlier: Problem, problem: Problem, path: Path) -> None:

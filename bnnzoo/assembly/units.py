@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from bnnzoo.data import Scaler
 from bnnzoo.finding import setting, spell_settings, spelling
+from bnnzoo.posterior.censored import Censored, uncensored
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.recipe import Field, Recipe, fields_of
 
@@ -33,6 +34,8 @@ def in_network_units(likelihood: AbstractLikelihood, scaler: Scaler, units: str)
     """
     if units == "standardised" or np.all(scaler.y_sd == 1):
         return likelihood
+    if isinstance(likelihood, Censored):
+        return Censored(in_network_units(likelihood.likelihood, scaler, units))
     values = _fixed_fields(likelihood)
     scaled = {name: (np.float64(value) / scaler.y_sd).astype(np.float32) for name, value in values.items()}
     has_single_target = len(scaler.y_sd) == 1
@@ -50,7 +53,7 @@ def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, ta
     if np.all(scaler.y_sd == 1):
         return []
     sentences_found: list[str] = []
-    for name, value in _fixed_fields(likelihood).items():
+    for name, value in _fixed_fields(uncensored(likelihood)).items():
         field = setting(f"likelihood.{name}", f"{value:g}")
         if recipe.units == "data":
             converted = _format_values(np.asarray(value / scaler.y_sd.astype(np.float64)), targets)

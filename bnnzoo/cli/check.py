@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -18,6 +19,7 @@ from bnnzoo.cli.output import echo, print_json
 from bnnzoo.cli.part_command import SETTINGS, add_command
 from bnnzoo.cli.part_options import PartOptions, part_options
 from bnnzoo.errors import GateError, UsageError
+from bnnzoo.finding import setting
 from bnnzoo.plugins import registry
 from bnnzoo.progress_bar import observer
 from bnnzoo.recipe import Field, Part, build, fields_of
@@ -158,8 +160,6 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
       bnnzoo check model mlp --json
     """
     inputs = [_shape(text) for text in settings.input]
-    if settings.out and not settings.sbc:
-        raise UsageError("-o: requires --sbc; add --sbc, or remove -o")
     if settings.sbc:
         _calibrate(name, model, inputs, settings, quiet=quiet, json=json)
         return
@@ -220,12 +220,18 @@ def _shape(text: str) -> tuple[int, ...]:
     return sizes
 
 
+_REQUIRED_OPTIONS = {"force": "out", **dict.fromkeys(("sampler", "replicates", "warmup", "thin", "out"), "sbc")}
+"""For options of `check model`, the option that each of them requires."""
+
+
 class _Check(NamedTuple):
     """A subcommand: the kind of part that it tests, the class of its options, and its function."""
 
     kind: str
     settings: type
     body: Callable[..., None]
+    required_options: Mapping[str, str] = MappingProxyType({})
+    """The option that another option requires, by the name of the latter."""
 
     def options(self) -> list[inspect.Parameter]:
         """Return the options that do not depend on the part."""
@@ -248,6 +254,12 @@ class _Check(NamedTuple):
             for key, value in given.items()
             if value is not None and key not in ("no_plugins", "debug", "words")
         }
+        for name_given, required_name in self.required_options.items():
+            if name_given in settings_given and required_name not in settings_given:
+                option_given, required_option = setting(name_given), setting(required_name)
+                raise UsageError(
+                    f"{option_given}: requires {required_option}; add {required_option}, or remove {option_given}"
+                )
         settings = build(self.settings, _part("", settings_given, "--"), "")
         requested_part = _part(name, {key.partition(".")[2]: value for key, value in fields.items()}, f"--{self.kind}.")
         part = build(registry.load(f"{self.kind}s", name), requested_part, self.kind)
@@ -262,7 +274,8 @@ class _Check(NamedTuple):
             autocompletion=lambda: list(registry.entries(f"{self.kind}s")),
         )
         name = parameter("name", str, argument, inspect.Parameter.empty)
-        add_command(group, self.kind, self.run, [name, *self.options()], self.body.__doc__, self.select_part)
+        parameters = [name, *self.options()]
+        add_command(group, self.kind, self.run, parameters, self.body.__doc__, self.select_part, kinds=(self.kind,))
 
 
 def _option(spec: Field) -> inspect.Parameter:
@@ -283,7 +296,7 @@ def add_to(app: typer.Typer) -> None:
     )
     for check in (
         _Check("sampler", SamplerSettings, _check_sampler),
-        _Check("model", ModelSettings, _check_model),
+        _Check("model", ModelSettings, _check_model, _REQUIRED_OPTIONS),
         _Check("likelihood", PartSettings, _check_likelihood),
         _Check("prior", PartSettings, _check_prior),
     ):

@@ -6,14 +6,17 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bnnzoo.cli.output import print_table
+from bnnzoo.cli.output import print_table, scores_or_warning
 from bnnzoo.errors import BnnzooError, BnnzooWarning, UsageError
 from bnnzoo.files.shell import quoted
 from bnnzoo.fleet import Job, Outcome
 from bnnzoo.plugins.failures import one_line
 from bnnzoo.recipe import Recipe, as_dict, to_yaml
+
+if TYPE_CHECKING:
+    from bnnzoo.data import Signature
 
 COLUMNS = {
     "recipe": ("recipe",),
@@ -143,7 +146,8 @@ def row_of(job: Job, outcome: Outcome | None) -> dict[str, Any]:
             for key in attributes
             if key.startswith("seconds_") or key == "target_evaluations"
         }
-        scores = run.evaluate(save=False) if run.predictor.record.has_test_rows else {}
+        has_test_rows = run.predictor.record.has_test_rows
+        scores = scores_or_warning(job.out, lambda: run.evaluate(save=False)) if has_test_rows else {}
         return {**row, **run.diagnose(), **scores}
     except Exception as error:  # one failure, for example of a plugin, must not end the table
         return {**row, "error": str(error) if isinstance(error, BnnzooError) else one_line(error)}
@@ -196,13 +200,23 @@ class _CurrentRows:
         from bnnzoo.data import load_recipe_data, split
         from bnnzoo.data.loading.load import ROW_FIELDS
 
-        fields = (*ROW_FIELDS, "test_fraction", "split_seed")
+        fields = (*ROW_FIELDS, "test_fraction", "split_seed", "prior_from")
         row_key = (*(getattr(recipe, name) for name in fields), task)
         if row_key not in self._sha256_by_rows:
-            rows = load_recipe_data(recipe).as_task(task)
+            rows = load_recipe_data(recipe, signature=_prior_signature(recipe)).as_task(task)
             train, _ = split(rows, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
             self._sha256_by_rows[row_key] = train.sha256()
         return self._sha256_by_rows[row_key]
+
+
+def _prior_signature(recipe: Recipe) -> Signature | None:
+    """Return the signature of the run that determines the prior, which encodes the rows; None without such a run."""
+    if recipe.prior_from is None:
+        return None
+    from bnnzoo import store
+    from bnnzoo.data import Signature
+
+    return Signature.from_json(store.attributes_of(Path(recipe.prior_from))["signature"])
 
 
 def _is_run_of_job(job: Job) -> bool:

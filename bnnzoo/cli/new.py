@@ -16,6 +16,7 @@ import typer
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import echo
 from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.files.shell import quoted
 from bnnzoo.plugins import registry
 
 KINDS = {registry.singular(kind): kind for kind in registry.KINDS}
@@ -63,7 +64,7 @@ def new(
     echo("\nNext:\n")
     readme = (folder / "README.md").read_text(encoding="utf-8")
     for line in re.findall(r"^    .*$", readme, re.MULTILINE):
-        echo(line.replace(f"./{folder.name}", str(folder) if folder.is_absolute() else f"./{folder}"))
+        echo(line.replace(f"./{folder.name}", quoted(folder if folder.is_absolute() else f"./{folder}")))
 
 
 def _kind(kind: str) -> str:

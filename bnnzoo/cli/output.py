@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
+from bnnzoo.errors import BnnzooWarning, DamagedError, UsageError
 from bnnzoo.files.shell import quoted
 
 if TYPE_CHECKING:
@@ -97,6 +99,24 @@ def print_run(
             | {"next": _next_commands(run, path)}
         )
     warn_of_convergence(run)
+
+
+def scores_or_warning(file: Path, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the scores that `compute` returns for the test rows of a run.
+
+    If the test rows cannot be scored, for example because all their targets are censored, the result is empty and a
+    warning gives the reason. The run itself is complete.
+
+    Raises:
+        DamagedError: if the arrays of the run are damaged.
+    """
+    try:
+        return dict(compute())
+    except DamagedError:
+        raise
+    except UsageError as error:
+        warnings.warn(f"{file}: the test rows have no scores: {error}", BnnzooWarning, stacklevel=2)
+        return {}
 
 
 def _next_commands(run: Any, path: str) -> str:

@@ -10,7 +10,7 @@ checked against the named parts. --help and completion list the fields.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import typer
@@ -20,6 +20,7 @@ from bnnzoo.cli.options import help_option
 from bnnzoo.cli.part_options import PartOptions
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.plugins import registry
+from bnnzoo.recipe import PARTS
 from bnnzoo.suggestions import near_names
 
 SETTINGS = {"help_option_names": ["--help", "-h"]}
@@ -34,6 +35,7 @@ def add_command(
     parameters: Sequence[inspect.Parameter],
     doc: str | None,
     select_parts: PartSelector,
+    kinds: Collection[str] = PARTS,
 ) -> None:
     """Add a command that accepts fields of parts.
 
@@ -45,6 +47,7 @@ def add_command(
         parameters: the command's own parameters.
         doc: the help text.
         select_parts: a function that returns the parts that the parameters name.
+        kinds: the kinds of parts whose fields the command accepts.
     """
     field_values: dict[str, str] = {}
     arguments: list[str] = []
@@ -70,6 +73,7 @@ def add_command(
                         raise
             context = super().make_context(info_name, words, parent, **extra)
             if not completing:
+                _refuse_other_kinds(fields, kinds, context)
                 _refuse_unknown(fields, select_parts, context)
                 field_values.update((_key(flag), value) for flag, value in fields.items())
             return context
@@ -99,6 +103,13 @@ def split_fields(args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 def _key(flag: str) -> str:
     return flag.removeprefix("--").replace("-", "_")
+
+
+def _refuse_other_kinds(fields: dict[str, str], kinds: Collection[str], context: Any) -> None:
+    for flag in fields:
+        kind = _key(flag).partition(".")[0]
+        if kind in PARTS and kind not in kinds:
+            raise UsageError(f"{flag}: {context.command_path} has no options of a {kind}; remove {flag}")
 
 
 def _refuse_unknown(fields: dict[str, str], select_parts: PartSelector, context: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import typer
@@ -12,7 +12,9 @@ import typer
 from bnnzoo.cli.options import option, parameter
 from bnnzoo.cli.part_command import add_command
 from bnnzoo.cli.part_options import PartOptions, part_options
+from bnnzoo.errors import UsageError
 from bnnzoo.files.user_paths import refuse_input_as_output
+from bnnzoo.finding import setting
 from bnnzoo.plugins import registry
 from bnnzoo.progress_bar import observer
 from bnnzoo.recipe import PARTS, RUN_FIELDS, Layer, part_names, read_layer
@@ -47,12 +49,20 @@ def add_recipe_command(
 
     def run(**given: Any) -> None:
         model, sampler, fields, words = (given.pop(word) for word in ("model", "sampler", "fields", "words"))
-        is_single_name = (
-            model and not sampler and (model.endswith(".nc") or not _has_options(given, fields, extra_names))
-        )
-        if by_name is not None and is_single_name:
-            by_name(model)
-            return
+        given_options = [
+            *fields,
+            *(key for key, value in given.items() if value is not None and key not in extra_names),
+        ]
+        if by_name is not None and model and not sampler:
+            is_run_file = model.endswith(".nc")
+            if is_run_file and given_options:
+                option_name = setting(given_options[0])
+                raise UsageError(
+                    f"{option_name}: conflicts with the run file {model}, whose recipe is fixed; remove {option_name}"
+                )
+            if is_run_file or not given_options:
+                by_name(model)
+                return
         configs = given.pop("config") or []
         layers = [read(source) for source in configs]
         extra_values = {key: given.pop(key) for key in list(given) if key in extra_names}
@@ -71,11 +81,6 @@ def add_recipe_command(
         *extras,
     ]
     add_command(app, name, run, parameters, body.__doc__, lambda arguments: _select_parts(arguments, read))
-
-
-def _has_options(given: Mapping[str, Any], fields: Mapping[str, str], own: Collection[str]) -> bool:
-    """Whether a field of a part or an option of the recipe was given; the command's options `own` do not count."""
-    return bool(fields) or any(value is not None for name, value in given.items() if name not in own)
 
 
 def _check_names(names: Mapping[str, str]) -> None:

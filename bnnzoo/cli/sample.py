@@ -13,7 +13,7 @@ from bnnzoo.cli import common_options as common
 from bnnzoo.cli import distributed as together
 from bnnzoo.cli.catalogue import show_by_name
 from bnnzoo.cli.options import parameter
-from bnnzoo.cli.output import echo, print_run
+from bnnzoo.cli.output import echo, print_run, scores_or_warning
 from bnnzoo.cli.recipe_command import add_recipe_command
 from bnnzoo.cli.signals import stop_signals
 from bnnzoo.progress_bar import observer
@@ -86,7 +86,11 @@ def _sample(
             return
         # The command `evaluate` also computes leave-one-out metrics, which take longer, and stores predictions.
         start_time, is_scored = time.perf_counter(), is_recipe_chosen and recipe.test_fraction
-        scores = evaluate.of_rows(run.predictor, *run.test_rows()).estimates if is_scored else {}
+        scores = (
+            scores_or_warning(out, lambda: evaluate.of_rows(run.predictor, *run.test_rows()).estimates)
+            if is_scored
+            else {}
+        )
         seconds = {"seconds_scoring": round(time.perf_counter() - start_time, 2)} if is_scored else {}
     shown_scores = {name: scores[name] for name in _SCORES if name in scores}
     if "rmse" in shown_scores:

@@ -6,7 +6,7 @@ import dataclasses
 import fnmatch
 import signal
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, no_type_check
 
@@ -34,6 +34,12 @@ from bnnzoo.recipe import (
     shipped_names,
     warn_of,
 )
+
+_REFUSED_PAIRS = ("*.rejection", "density.dropout")
+"""Pairs that fail on the example of the model.
+
+Rejection sampling needs a likelihood with an upper bound and few data. Dropout needs a weight matrix.
+"""
 
 
 def runnable() -> dict[str, str]:
@@ -221,11 +227,40 @@ def _matching_recipes(patterns: Sequence[str]) -> list[str]:
     runnable_names = runnable()
     matched: dict[str, None] = {}
     for pattern in patterns:
-        names = [pattern] if _is_file(pattern) else fnmatch.filter(runnable_names, pattern)
-        if not names:
-            raise NotFoundError(f"no recipe {pattern!r} with both a model and a sampler; see bnnzoo zoo")
+        names = [pattern] if _is_file(pattern) else _names_of(pattern, runnable_names)
         matched |= dict.fromkeys(names)
     return list(matched)
+
+
+def _names_of(pattern: str, runnable_names: Collection[str]) -> list[str]:
+    """Return the names of the recipes that a name or a pattern selects.
+
+    A pattern leaves out the refused pairs, unless it selects no other recipes.
+
+    Raises:
+        NotFoundError: if there are none.
+    """
+    names = fnmatch.filter(runnable_names, pattern.casefold()) or [_listed_name(pattern)]
+    if names[0] not in runnable_names:
+        raise NotFoundError(f"no recipe {pattern!r} with both a model and a sampler; see bnnzoo zoo")
+    is_refused = {name: any(fnmatch.fnmatchcase(name, refused) for refused in _REFUSED_PAIRS) for name in names}
+    return [name for name in names if not is_refused[name]] or names
+
+
+def _listed_name(name: str) -> str:
+    """Return the name by which `runnable` lists a recipe, or a pair, whose name may contain packages.
+
+    For example, `bnnzoo-houses:houses` is listed as `houses` if no other package has a recipe of this name.
+    """
+    pieces = name.partition(".")
+
+    def key(kind: str, piece: str) -> str:
+        entry = registry.get(kind, piece)
+        return next((key for key, listed in registry.entries(kind).items() if listed == entry), piece)
+
+    if not pieces[1]:
+        return key(registry.RECIPES, name)
+    return f"{key('models', pieces[0])}.{key('samplers', pieces[2])}"
 
 
 def _is_file(name: str) -> bool:
@@ -251,6 +286,8 @@ def _recipes(
         sweep = {key: values for layer in layers for key, values in layer.sweep.items() if key not in given_options}
         recipe_seeds = sweep.pop("seed", ())
         seed_values = tuple(Value(number, "--seeds") for number in seeds) or recipe_seeds
+        if sampler:
+            _refuse_swept_parts(name, sweep)
         # The seed comes last, so that the names of runs with different seeds differ only at their end.
         sweep |= {"seed": seed_values} if seed_values else {}
         layers_without_sweep = [dataclasses.replace(layer, sweep={}) for layer in layers]
@@ -263,6 +300,16 @@ def _recipes(
     for recipe in recipes.values():
         _check_parts(recipe)
     return recipes
+
+
+def _refuse_swept_parts(pair: str, sweep: Mapping[str, Sequence[Value]]) -> None:
+    """Refuse a sweep over models or samplers, because a pair `model.sampler` names both."""
+    for kind in ("model", "sampler"):
+        if kind in sweep:
+            raise UsageError(
+                f"{sweep[kind][0].where}: sweep.{kind}: conflicts with the pair {pair}, which names the {kind}; remove "
+                "it from the sweep, or run the recipe file"
+            )
 
 
 def _packages(recipe: Recipe) -> tuple[tuple[str, str], ...]:

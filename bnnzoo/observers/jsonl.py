@@ -21,7 +21,7 @@ class Jsonl(AbstractObserver):
     def __init__(self, argument: str):
         if not argument:
             raise UsageError("requires a file, such as jsonl:log.jsonl")
-        self._path = checked_path(argument)
+        self._path = checked_path(os.path.expanduser(argument))
         _check_log_file(self._path)
 
     def observe(self, report: Report) -> None:

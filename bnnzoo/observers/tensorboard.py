@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from bnnzoo.errors import UsageError
@@ -17,7 +18,7 @@ class Tensorboard(AbstractObserver):
     def __init__(self, argument: str):
         if not argument:
             raise UsageError("requires a folder, such as tensorboard:logs")
-        self._folder = checked_path(argument, folder=True)
+        self._folder = checked_path(os.path.expanduser(argument), folder=True)
         if self._folder.exists() and not self._folder.is_dir():
             raise UsageError("is not a folder; use another name")
         self._library = require_library("tensorboardX", "tensorboard")

@@ -26,7 +26,13 @@ Runs = Mapping[str, Predictor]
 """One or several runs, by the names that the pictures show."""
 
 
-def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
+DEFAULT_OOD = "noise"
+"""Default of the unfamiliar inputs for the picture `ood`."""
+_OTHER_FORMATS = ("jpg", "jpeg", "gif", "webp", "bmp", "ps", "tif")
+"""Endings of picture formats that are not supported. An output with such an ending is a file, not a folder."""
+
+
+def ood(runs: Runs, *, spec: Any = DEFAULT_OOD) -> Picture:
     """Draw histograms of the uncertainty for test rows and for unfamiliar rows, one column per run.
 
     Args:
@@ -46,7 +52,10 @@ def ood(runs: Runs, *, spec: Any = "noise") -> Picture:
     }
     # Scores that need several draws are left out, because a run with a single network has none.
     columns = {
-        name: {score: (run_scores.inside[score], run_scores.outside[score]) for score in run_scores.single_inside}
+        name: {
+            score: (run_scores.inside[score], run_scores.outside[score])
+            for score in run_scores.single_inside or run_scores.inside
+        }
         for name, run_scores in scores_by_run.items()
     }
     return plots.ood(columns, name=Path(next(iter(scores_by_run.values())).name).stem)
@@ -131,7 +140,7 @@ def write(
         formats: file formats; png if None.
         names: names of the pictures. If None, `band` is drawn into a file. Into a folder, the pictures of the report
             are drawn for one run, or `band`, `ood` and `loss` for several runs.
-        ood: unfamiliar inputs for the picture `ood`.
+        ood: unfamiliar inputs for the picture `ood`. If they are not the default, this picture must be available.
         force: overwrite existing files.
         band: options of the picture `band`. If options are given, this picture must be available.
 
@@ -149,12 +158,17 @@ def write(
             )
     for name in names or ():
         _check_name(f"{setting('only', name)}", name, runs)
+    if not out.is_dir() and out.suffix.removeprefix(".").lower() in _OTHER_FORMATS:
+        plots.picture_format(out)
     is_single_file = out.suffix.removeprefix(".").lower() in plots.FORMATS and not out.is_dir()
     picture_names = list(
         dict.fromkeys(names or (("band",) if is_single_file else TOGETHER if len(runs) > 1 else PICTURES))
     )
     if band and "band" not in picture_names:
         raise UsageError(f"{setting(next(iter(band)))}: requires the picture band; add [[only=band]]")
+    has_ood_option = not (isinstance(ood, str) and ood == DEFAULT_OOD)
+    if has_ood_option and "ood" not in picture_names:
+        raise UsageError("[[ood]]: requires the picture ood; add [[only=ood]]")
     if band.get("overlay") and len(runs) == 1:
         raise UsageError("[[overlay=True]]: requires several runs")
     paths = _paths(out, picture_names, formats, in_file=is_single_file)
@@ -164,7 +178,8 @@ def write(
     options: dict[str, Mapping[str, Any]] = {"band": band, "ood": {"spec": ood}}
     drawn = {name: attempt(partial(picture, runs, name, **options.get(name, {}))) for name in picture_names}
     for name, result in drawn.items():
-        if isinstance(result, BnnzooError) and (is_single_file or (name == "band" and band)):
+        has_options = (name == "band" and band) or (name == "ood" and has_ood_option)
+        if isinstance(result, BnnzooError) and (is_single_file or has_options):
             raise result
     for name, result in drawn.items():
         if isinstance(result, BnnzooError):

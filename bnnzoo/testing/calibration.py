@@ -12,6 +12,7 @@ the tests are exact.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -24,6 +25,7 @@ from scipy import stats
 
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
+from bnnzoo.models._base import Task
 from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior, Data, NetworkPosterior
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
@@ -202,13 +204,16 @@ def _run(
 
 
 def _default_likelihood(model: AbstractModel) -> AbstractLikelihood:
-    own_likelihood = model.own_likelihood()
-    if own_likelihood is not None:
-        return own_likelihood
-    try:
-        return registry.load("likelihoods", model.default_likelihood("regression"))()
-    except UsageError:
-        return registry.load("likelihoods", model.default_likelihood("classification"))()
+    tasks: tuple[Task, ...] = ("regression", "classification")
+    for task in tasks:
+        # The method is also called for a model with its own likelihood, because it refuses tasks.
+        with contextlib.suppress(UsageError):
+            name = model.default_likelihood(task)
+            return model.own_likelihood() or registry.load("likelihoods", name)()
+    raise UsageError(
+        f"{registry.describe_part('models', model)}: simulation-based calibration requires a model for regression or "
+        "classification; use another model, such as mlp"
+    )
 
 
 def _posterior(

@@ -15,6 +15,7 @@ import re
 import shlex
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 from PIL import Image
@@ -49,6 +50,9 @@ def run(words: list[str], images: Path) -> None:
 
 def main(folder: Path, images: Path, *chosen: str) -> None:
     found = commands(PAGE.read_text(encoding="utf-8"))
+    outputs = Counter(words[words.index("-o") + 1] for lines in found.values() for words in lines)
+    if repeated := [name for name, count in outputs.items() if count > 1]:
+        raise SystemExit(f"{PAGE}: several commands write {', '.join(repeated)}; use different names")
     images = images.resolve()
     with contextlib.chdir(folder):
         for heading, lines in found.items():

@@ -180,11 +180,19 @@ def test_list_a_kind(word, capsys):
         (["sample", "--model.hidden", "50"], "--model.hidden: no model is named; use a name from `bnnzoo list models`"),
         (
             ["sample", "mlp", "barker"],
-            "it is in the package bnnzoo-blackjax, which is not installed: pip install bnnzoo-bl",
+            "no sampler named 'barker'; it is in the package bnnzoo-blackjax, which is",
         ),
         (
             ["sample"],
             "no model and no sampler; name both, such as bnnzoo sample mdn penalty, or give only --data FILE",
+        ),
+        (
+            ["show", "run.nc", "--chains", "8"],
+            "--chains: conflicts with the run file run.nc, whose recipe is fixed; remove --chains",
+        ),
+        (
+            ["check", "model", "mlp", "--sbc", "--sampler", "sgld", "--sampler.step-size", "1"],
+            "--sampler.step-size: bnnzoo check model has no options of a sampler; remove --sampler.step-size",
         ),
         (["show", "mdnn"], "show: unknown name 'mdnn'; did you mean mdn (a model)"),
         (["predict"], "an example: bnnzoo predict run.nc --data new.csv -o predictions.csv"),

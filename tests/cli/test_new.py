@@ -112,6 +112,12 @@ def test_new_lists_its_files_and_leaves_no_template_name(kind, tmp_path, capsys)
         assert "barker" in command
 
 
+def test_the_printed_command_quotes_the_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["new", "sampler", "barker", "--into", "my plugins"]) == 0
+    assert "    pip install -e './my plugins/bnnzoo-barker'\n" in capsys.readouterr().out
+
+
 def test_a_plugin_is_one_with_a_sampler(tmp_path, capsys):
     for kind in ("plugin", "sampler"):
         assert cli.run(["new", kind, "walk", "--into", str(tmp_path / kind)]) == 0

@@ -13,11 +13,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import tiny
 
 from bnnzoo import cli
-from bnnzoo.cli.fleet_runs import _CurrentRows, compare_files, next_command, print_runs
-from bnnzoo.cli.zoo import _recipes, runnable
+from bnnzoo.api import entrances
+from bnnzoo.assembly import Problem
+from bnnzoo.cli.fleet_runs import (
+    RunFiles,
+    _CurrentRows,
+    compare_files,
+    missing_jobs,
+    next_command,
+    print_runs,
+    row_of,
+)
+from bnnzoo.cli.output import scores_or_warning
+from bnnzoo.cli.zoo import _matching_recipes, _recipes, runnable
+from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.fleet import Job, Outcome
 from bnnzoo.recipe import Layer, read_layer, resolve, shipped_names
+
+MODELS = ("autoregressive", "cnn", "density", "linear", "mdn", "mlp")
 
 
 def test_the_list_has_the_shipped_recipes_that_name_all_they_need(capsys):
@@ -59,6 +75,72 @@ def test_the_runs_of_a_sweep_have_its_values_and_their_names(tmp_path):
     over = tmp_path / "over.yaml"
     over.write_text("draws: 4\nsweep: {thin: [2]}\n")
     assert points([], 5, [read_layer(over)]) == {f"r,chains={c},thin=2": (c, 5, 4) for c in (1, 2)}
+
+
+def test_a_pair_refuses_a_sweep_over_its_parts(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text("sweep:\n  sampler: [nuts, hmc]\n")
+    with pytest.raises(UsageError, match=r"s\.yaml:2:13: sweep\.sampler: conflicts with the pair linear\.mala"):
+        _recipes(["linear.mala"], [read_layer(path)], {}, [])
+
+
+def test_a_pattern_leaves_out_pairs_that_fail_on_the_example():
+    assert not [name for name in _matching_recipes(["MLP.*"]) if not name.startswith("mlp.")]
+    assert "mlp.nuts" in _matching_recipes(["mlp.*"])
+    assert "mlp.rejection" not in _matching_recipes(["mlp.*"])
+    assert "density.dropout" not in _matching_recipes(["density.*"])
+    assert _matching_recipes(["mlp.rejection", "linear.rej*"]) == ["mlp.rejection", "linear.rejection"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [*(f"{model}.rejection" for model in MODELS), "density.dropout"])
+def test_the_pairs_that_a_pattern_leaves_out_are_refused(name):
+    with pytest.raises(UsageError, match=f"sampler {name.partition('.')[2]}: "):
+        Problem.from_recipe(resolve(*name.split("."), [], {}))
+
+
+@pytest.mark.parametrize("name", ["bnnzoo:Tutorial", "bnnzoo:linear.bnnzoo:MALA", "Linear.mala"])
+def test_names_may_contain_packages_and_capitals(name):
+    assert _matching_recipes([name]) == [name.casefold().replace("bnnzoo:", "")]
+
+
+@pytest.mark.slow
+def test_a_run_with_only_censored_test_rows_has_no_scores(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("\n".join(["x,y", *(f"{i % 9},<{i}" for i in range(40))]))
+    recipe = tiny.recipe("random-walk", data=str(tmp_path / "t.csv"), censored=True)
+    job = Job("one", recipe, tmp_path / "one.nc", tmp_path, False)
+    entrances.run_recipe(recipe, out=job.out)
+    with pytest.warns(BnnzooWarning, match=r"one\.nc: the test rows have no scores: every row has a censored target"):
+        row = row_of(job, Outcome("one", 0, 1.0, ""))
+    assert not {"error", "nll"} & set(row)
+    assert row["rhat"] > 0
+
+
+def test_scores_that_cannot_be_computed_are_a_warning():
+    def refuse() -> dict[str, float]:
+        raise UsageError("every row has a censored target")
+
+    with pytest.warns(BnnzooWarning, match=r"run\.nc: the test rows have no scores: every row has a censored target"):
+        assert scores_or_warning(Path("run.nc"), refuse) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
+def test_rows_are_encoded_as_in_the_run_that_determines_the_prior(tmp_path):
+    """The new rows lack a category of the earlier rows, so that the encoding of the new rows alone is another one."""
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_text("\n".join(["x,c,y", *(f"{i % 9},{'uvw'[i % 3]},{i % 4}.25" for i in range(40))]))
+    new.write_text("\n".join(["x,c,y", *(f"{i % 7}.5,{'uv'[i % 2]},{i % 4}.25" for i in range(30))]))
+    options = {"prior": None, "warmup": 5, "draws": 20}
+    entrances.run_recipe(tiny.recipe("random-walk", data=str(old), **options), out=tmp_path / "old.nc")
+    recipe = tiny.recipe("random-walk", data=str(new), prior_from=str(tmp_path / "old.nc"), **options)
+    job = Job("one", recipe, tmp_path / "one.nc", tmp_path, False)
+    RunFiles().prepare([job], force=False)
+    entrances.run_recipe(recipe, out=job.out)
+    assert missing_jobs([job], force=False) == []
+    new.write_text(new.read_text().replace("3.5,", "4.5,"))
+    with pytest.raises(UsageError, match="have changed since"):
+        missing_jobs([job], force=False)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 from test_data_load import message_of, write
 
 from bnnzoo.data import Signature, from_arrays, load, load_inputs, load_like, load_recipe_data, split
+from bnnzoo.data.formats.frames import with_exposure
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.recipe import resolve
 
@@ -899,3 +900,53 @@ def test_arrays_of_few_whole_numbers_state_the_task(tmp_path):
     assert note.endswith("use --task regression to read them as numbers")
     for silent in (load((x, y), task="classification"), load((x, y + 0.5)), load((x, np.stack([y, y], 1)))):
         assert silent.notes == ()
+
+
+def test_a_density_of_a_frame_and_targets_models_the_columns_of_both():
+    x, y = pd.DataFrame({"a": [1.5, 2, 3], "b": [2.5, 1, 0]}), pd.Series([0.5, 1, 2], name="c")
+    assert load((x, y), task="density").feature_names == ("a", "b", "c")
+    assert load((x, y), task="density", columns=["a", "c"]).feature_names == ("a", "c")
+    assert load((x, y), task="density", target="c").feature_names == ("c",)
+
+
+def test_medians_of_an_earlier_run_are_kept():
+    frame = pd.DataFrame({"a": [1.0, None, 3.0, 8.0], "y": [0.5, 1, 2, 3]})
+    like = split(load(frame, missing="median"), test_fraction=0.0, seed=0)[0].signature
+    rows = load_like(pd.DataFrame({"a": [100.0, None, 300.0], "y": [0.5, 1, 2]}), like)
+    train, _ = split(rows, test_fraction=0.0, seed=0)
+    assert train.signature == like
+    np.testing.assert_array_equal(train.x, [[100, 0], [3, 1], [300, 0]])
+
+
+@pytest.mark.parametrize("task", ["classification", None])
+def test_a_target_of_booleans_becomes_zero_and_one_for_regression(task):
+    data = load((np.arange(3.0), np.array([False, True, True])), task=task).as_task("regression")
+    np.testing.assert_array_equal(data.y, [[0], [1], [1]])
+
+
+def test_errors_about_labels_count_the_rows_of_the_table(tmp_path):
+    path = table(tmp_path, "a,k", ",1", "1,2", "2,2.5")
+    message = message_of(load, path, task="classification", missing="drop")
+    assert "row 3, column k: label 2.5 is not an integer" in message
+
+
+def test_missing_cells_of_a_density_name_a_remedy_that_works(tmp_path):
+    like = load(table(tmp_path, "a,b", "1.5,2", ",3", "3.5,4.5"), task="density", missing="drop").signature
+    message = message_of(load_like, table(tmp_path, "a,b", "1.5,2", ",3"), like)
+    assert message.endswith("row 2, column a: an empty cell; leave such rows out")
+    path = table(tmp_path, "a,b", "1.5,", ",3")
+    assert "--missing median" not in message_of(load, path, task="density", missing="drop")
+
+
+def test_polars_inputs_keep_their_names_beside_an_exposure_and_unnamed_targets():
+    pl = pytest.importorskip("polars")
+    frame = with_exposure(pl.DataFrame({"a": [1.5, 2.5], "b": [1, 2]}), [1.0, 2.0])
+    assert list(frame) == ["a", "b", "exposure"]
+    assert load((pl.DataFrame({"a": [1.5, 2.5]}), pl.Series([0.5, 1.5]))).target_names == ("y",)
+
+
+def test_an_exposure_is_not_the_only_input(tmp_path):
+    path = table(tmp_path, "time,count", "1,0", "2,3", "3,9")
+    for options in ({}, {"target": "count"}):
+        message = message_of(load, path, exposure="time", **options)
+        assert "no columns are left for inputs beside the target count and the exposure time; add one" in message

@@ -77,9 +77,12 @@ NOT_TYPED: dict[tuple[str, str], str] = {
         "docs/correctness.md",
         "python -m tests.tools.machine_mutants mutants.jsonl --sample 300 --minutes 120",
     ): "takes two hours",
-    ("docs/gallery.md", "bnnzoo sample --config mnist-mlp-ensemble --chains 1 --data mnist -o descent.nc"): _MNIST,
+    (
+        "docs/gallery.md",
+        "bnnzoo sample --config mnist-mlp-ensemble --chains 1 --data mnist -o mnist-descent.nc",
+    ): _MNIST,
     ("docs/gallery.md", "bnnzoo sample --config mnist-mlp-sgld --data mnist -o mnist.nc"): _MNIST,
-    ("docs/gallery.md", "bnnzoo plot descent.nc mnist.nc -o gallery-mnist-noise.png --only ood"): _MNIST,
+    ("docs/gallery.md", "bnnzoo plot mnist-descent.nc mnist.nc -o gallery-mnist-noise.png --only ood"): _MNIST,
     ("docs/gallery.md", "bnnzoo plot mnist.nc -o gallery-mnist-ood.png --only ood --ood kmnist-test-imgs.npz"): _MNIST,
     (
         "docs/recipes.md",

@@ -85,3 +85,9 @@ def test_a_folder_without_permission_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(UsageError, match="cannot be written"):
         Jsonl(str(tmp_path / "log.jsonl"))
+
+
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Jsonl("~/log.jsonl").observe(CHUNK)
+    assert (tmp_path / "log.jsonl").exists()

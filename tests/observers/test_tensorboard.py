@@ -60,3 +60,9 @@ def test_other_values_are_refused(name, problem, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=problem):
         Tensorboard(name)
+
+
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Tensorboard("~/logs").observe(START)
+    assert list((tmp_path / "logs").iterdir())

@@ -68,6 +68,11 @@ ERRORS = {
     "a.nc -o x.png --range 0,1 --truth log(-1-x)": "--truth 'log(-1-x)': has no finite value from 0 to 1",
     "a.nc -o x.png --overlay": "--overlay: requires several runs",
     "a.nc -o x.png --only pit --band function": "--band: requires the picture band; add --only band",
+    "a.nc -o x.png --only pit --ood digits": "--ood: requires the picture ood; add --only ood",
+    "trained.nc -o pictures --ood digits": (
+        "digits: inputs have shape [8, 8], but the model was trained on [1]; give inputs of that shape"
+    ),
+    "a.nc -o x.JPG": "x.JPG: unknown picture format; use the ending png, svg, pdf, eps or tiff",
     "a.nc -o x.png --only pit --only band": ONE,
     "a.nc -o x.png --format svg": ONE,
     "a.nc b.nc -o x.png --only pit": "--only pit: not available for several runs; use one of band, ood, loss",
@@ -371,6 +376,7 @@ def test_the_predictions_that_are_shown_are_the_worst_a_middling_and_the_best(mo
         signature=Signature(("x0",), (1,), "float32", ("a", "b"), "regression"),
         scaler=Scaler(*(np.array(v, np.float32) for v in ([0], [1], [10, 1000], [2, 5]))),
         functions=lambda self, x: values,
+        has_rows=True,
     )
     tested = Probes(["test row 0", "test row 1"], np.zeros((2, 1)))
     monkeypatch.setattr(pictures, "probe_rows", lambda record, count: tested)

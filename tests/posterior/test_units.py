@@ -11,9 +11,11 @@ import tiny
 
 import bnnzoo
 from bnnzoo import cli
-from bnnzoo.assembly.units import fields_in_target_units, in_network_units
+from bnnzoo.assembly.units import fields_in_target_units, in_network_units, sentences
 from bnnzoo.data import Scaler
+from bnnzoo.posterior.censored import Censored
 from bnnzoo.posterior.likelihoods import Gaussian, Heteroscedastic, Poisson, StudentT
+from bnnzoo.recipe import resolve
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 2)).astype(np.float32)
@@ -145,6 +147,15 @@ def test_a_learned_scale_and_targets_that_are_not_scaled_stay_as_they_are():
     fixed = Gaussian(0.5)
     assert in_network_units(fixed, Scaler(zero, first, zero, first), "data") is fixed
     assert in_network_units(fixed, Scaler(zero, first, zero, four), "data").scale == np.float32(0.125)
+
+
+def test_the_scale_of_a_censored_likelihood_is_converted():
+    zero, one, four = (np.array([v], np.float32) for v in (0, 1, 4))
+    scaler, censored = Scaler(zero, one, zero, four), Censored(Gaussian(0.5))
+    assert in_network_units(censored, scaler, "data") == Censored(Gaussian(np.float32(0.125)))
+    recipe = resolve("linear", "nuts", [], {"units": "data", "data": "t.csv"})
+    assert sentences(censored, scaler, recipe, ["y"]) == sentences(Gaussian(0.5), scaler, recipe, ["y"])
+    assert len(sentences(censored, scaler, recipe, ["y"])) == 1
 
 
 @pytest.mark.long

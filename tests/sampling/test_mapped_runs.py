@@ -90,6 +90,15 @@ def test_draws_equal_those_of_images_in_memory(model, tmp_path, monkeypatch):
     assert large.evaluate()["nll"] == run.evaluate()["nll"]
 
 
+def test_the_size_of_a_folder_is_that_of_its_data_files(tmp_path):
+    names = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte.gz", "t10k-images.idx3-ubyte")
+    for name in (*names, "run.nc", "_SUCCESS"):
+        (tmp_path / name).write_bytes(b"four")
+    assert row_source._num_bytes(tmp_path) == 12
+    (tmp_path / "part.parquet").write_bytes(b"parquet")
+    assert row_source._num_bytes(tmp_path) == 7
+
+
 @pytest.mark.parametrize("stochastic", ["last", "identified"])
 def test_penalty_samples_rows_in_temporary_files(stochastic, data, make_large, tmp_path):
     make_large()

@@ -230,7 +230,6 @@ def test_command_fails_with_code_3_and_json(capsys, monkeypatch):
         (["--sbc", "-o", "here.txt"], "here.txt: unknown picture format; use the ending png, "),
         (["--sbc", "-o", "here.png"], "here.png: exists; use another -o, or --force to replace it"),
         (["--sbc", "-o", "gone/ranks.png"], "gone/ranks.png: the folder "),
-        (["-o", "ranks.png"], "-o: requires --sbc"),
     ],
 )
 def test_an_impossible_picture_is_refused_before_sampling(arguments, message, tmp_path, monkeypatch, capsys):
@@ -240,6 +239,24 @@ def test_an_impossible_picture_is_refused_before_sampling(arguments, message, tm
     assert cli.run(["check", "model", "mlp", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert (tmp_path / "here.png").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        *(
+            ([option, *values], f"{option}: requires --sbc; add --sbc, or remove {option}")
+            for option, *values in (
+                *(("-o", "ranks.png"), ("--sampler", "nuts"), ("--replicates", "128"), ("--warmup", "300")),
+                ("--thin", "4"),
+            )
+        ),
+        (["--sbc", "--force"], "--force: requires -o; add -o, or remove --force"),
+    ],
+)
+def test_an_option_without_the_option_that_it_requires_is_refused(arguments, message, capsys):
+    assert cli.run(["check", "model", "mlp", *arguments]) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

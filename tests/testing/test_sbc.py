@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from bnnzoo.models import Linear
+from bnnzoo.errors import UsageError
+from bnnzoo.models import Autoregressive, Linear
 from bnnzoo.posterior.likelihoods import Gaussian
 from bnnzoo.samplers import AbstractSampler, Mala
 from bnnzoo.testing import calibration, check_calibration
@@ -113,3 +114,8 @@ def test_the_level_is_kept_and_what_is_wrong_is_named():
 def test_inputs_refused_by_the_model_are_reported(kwargs):
     with pytest.raises(ValueError, match="no inputs"):
         check_calibration(Linear(), Mala(), **kwargs)
+
+
+def test_a_model_of_densities_only_is_refused():
+    with pytest.raises(UsageError, match=r"model autoregressive: .* requires a model for regression or classification"):
+        check_calibration(Autoregressive(), Mala(), rows=3, warmup=0)

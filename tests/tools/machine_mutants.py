@@ -126,6 +126,7 @@ TESTS = {
     "posterior/passes": "posterior_numbers posterior mesh batch_independence",
     "posterior/permutation": "posterior_numbers permutation",
     "posterior/hashing": "other_directions fit_numbers",
+    "posterior/poisson": "counts likelihoods censored",
     "posterior/row_map": "row_shards",
     "posterior/predicting": "numpyro_predictions predict",
     "posterior/ard": "priors",

@@ -184,6 +184,8 @@ class Encoding:
     def with_medians(self, x: Float[np.ndarray, "row feature"], where: str) -> Encoding:
         """Return this encoding with the medians of the training inputs, if `missing` is "median".
 
+        A median that exists is kept: it is from an earlier run, and belongs to the weights in the draws of that run.
+
         Args:
             x: the encoded inputs of the training rows; missing numbers are nan.
             where: the name of the table in error messages.
@@ -195,13 +197,13 @@ class Encoding:
             return self
         columns, position = [], 0
         for column in self.columns:
-            if column.kind != "text" and np.isnan(x[:, position]).all():
+            has_open_median = column.kind != "text" and not column.exposure and column.median is None
+            if has_open_median and np.isnan(x[:, position]).all():
                 raise UsageError(
                     f"{where}: column {column.name}: every cell is missing in the training rows, so there is no "
                     f"median; use {setting('drop', column.name)}, or another [[split_seed]]"
                 )
-            is_filled = column.kind != "text" and not column.exposure
-            columns.append(replace(column, median=float(np.nanmedian(x[:, position]))) if is_filled else column)
+            columns.append(replace(column, median=float(np.nanmedian(x[:, position]))) if has_open_median else column)
             position += len(column.inputs)
         return replace(self, columns=tuple(columns))
 

@@ -52,8 +52,16 @@ class Targets(NamedTuple):
     note: str = ""
 
 
-def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
+def targets_of(
+    cells: Sequence[Cells], task: str | None, where: str, rows: Int[np.ndarray, " row"] | None = None
+) -> Targets:
     """Return the targets of a training table.
+
+    Args:
+        cells: the columns of the targets.
+        task: the task; None if the targets determine it.
+        where: the name of the table in error messages.
+        rows: the numbers of the rows in the table, counted from 0, if some rows of the table were left out.
 
     Raises:
         UsageError: if the columns cannot be targets of the task.
@@ -64,7 +72,7 @@ def targets_of(cells: Sequence[Cells], task: str | None, where: str) -> Targets:
         )
     target = cells[0]
     if len(cells) == 1 and (task == "classification" or (task is None and _are_labels(target))):
-        y, names = _labels(target, where)
+        y, names = _labels(target, where, rows)
         return Targets(y, "classification", names, _note(target, "classification", names) if task is None else "")
     for column in cells:
         if column.kind not in ("number", "boolean"):
@@ -132,7 +140,9 @@ def _are_labels(target: Cells) -> bool:
     return 2 <= present.size <= MOST_INFERRED_CLASSES and bool(np.all(present == np.arange(present.size)))
 
 
-def _labels(target: Cells, where: str) -> tuple[Int[np.ndarray, " row"], tuple[str, ...]]:
+def _labels(
+    target: Cells, where: str, rows: Int[np.ndarray, " row"] | None
+) -> tuple[Int[np.ndarray, " row"], tuple[str, ...]]:
     if target.kind in ("date", "time"):
         raise UsageError(
             f"{where}: column {target.name}: a {target.kind} cannot be a class label; give numbers or text"
@@ -151,7 +161,7 @@ def _labels(target: Cells, where: str) -> tuple[Int[np.ndarray, " row"], tuple[s
             f"{where}: column {target.name}: whole numbers from 2^53 on cannot be distinguished; write labels as text"
         )
     values = target.numbers.astype(bool) if target.kind == "boolean" else target.numbers
-    return training_labels(values, where, target.name)
+    return training_labels(values, where, target.name, rows)
 
 
 def _note(target: Cells, task: str, names: Sequence[str]) -> str:
@@ -198,15 +208,18 @@ def looks_like_counts(numbers: NDArray[Any]) -> bool:
     return bool(skewness > _TAIL and np.gcd.reduce(values.astype(np.int64)) == 1)
 
 
-def training_labels(y: NDArray[Any], where: str, column: str = "") -> tuple[Int[np.ndarray, " row"], tuple[str, ...]]:
+def training_labels(
+    y: NDArray[Any], where: str, column: str = "", rows: Int[np.ndarray, " row"] | None = None
+) -> tuple[Int[np.ndarray, " row"], tuple[str, ...]]:
     """Return the class of each training label [N], and the class names in numerical or alphabetical order.
 
-    A class is given by its position in the class names. If there are fewer than two rows per class, warn.
+    A class is given by its position in the class names. If there are fewer than two rows per class, warn. The arguments
+    have the same meaning as in `codes_of`.
 
     Raises:
         UsageError: if a number is not whole, if all labels are equal, or if there are too many classes.
     """
-    _check_whole(y, where, column)
+    _check_whole(y, where, column, rows)
     names, codes = _distinct_labels(y)
     _check_several(names, where, column)
     if len(names) > MOST_CLASSES:
@@ -300,16 +313,17 @@ def _check_several(names: Sequence[str], where: str, column: str) -> None:
         )
 
 
-def _check_whole(y: NDArray[Any], where: str, column: str) -> None:
+def _check_whole(y: NDArray[Any], where: str, column: str, rows: Int[np.ndarray, " row"] | None = None) -> None:
     """Raise `UsageError` if a label is a number that is not whole."""
     if y.dtype.kind != "f":
         return
     with np.errstate(invalid="ignore"):
         fractional = np.flatnonzero(~(np.isfinite(y) & (y == np.floor(y))))
     if fractional.size:
-        row = int(fractional[0])
+        first = int(fractional[0])
+        row = first if rows is None else int(rows[first])
         raise UsageError(
-            f"{_place(where, row, column)}: label {float(y[row])!r} is not an "
+            f"{_place(where, row, column)}: label {float(y[first])!r} is not an "
             f"integer{and_more(fractional.size - 1)}; write labels as whole numbers or text, or use "
             "[[task=regression]]"
         )

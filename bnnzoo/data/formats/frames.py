@@ -72,7 +72,7 @@ def with_exposure(x: Any, values: ArrayLike) -> Any:
             f"exposure: must be one number per row of x, {len(rows)} in all (got shape {list(numbers.shape)})"
         )
     if is_frame(x):
-        frame = pd.DataFrame(x).copy()
+        frame = x.copy() if isinstance(x, pd.DataFrame) else (table := FrameTable(x, "x")).frame(table.names)
     else:
         table = rows.reshape(len(rows), -1)
         frame = pd.DataFrame(table, columns=pd.Index([f"x{i}" for i in range(table.shape[1])]))

@@ -24,6 +24,8 @@ from bnnzoo.errors import UsageError
 from bnnzoo.files import mapped
 
 _UNSIGNED_BYTES = 8
+_KINDS = {"images": "idx3-ubyte", "labels": "idx1-ubyte"}
+"""Ends of the names of IDX files, by content."""
 _MAX_GZIP_RATIO = 1100
 """Limit for the ratio of the sizes of data and file. gzip compresses by a factor of at most about 1030."""
 
@@ -106,17 +108,27 @@ def read_images(folder: Path, part: str) -> NDArray[np.uint8] | None:
         folder: the folder.
         part: "train" or "t10k", the first part of the name of the file.
     """
-    return _read_idx(folder, f"{part}-images", "idx3-ubyte", (3, 4))
+    return _read_idx(folder, f"{part}-images", _KINDS["images"], (3, 4))
 
 
 def read_labels(folder: Path, part: str) -> NDArray[np.uint8] | None:
     """Return the labels [N] of a folder, or None if there is no such file. `part` is "train" or "t10k"."""
-    return _read_idx(folder, f"{part}-labels", "idx1-ubyte", (1,))
+    return _read_idx(folder, f"{part}-labels", _KINDS["labels"], (1,))
+
+
+def idx_files(folder: Path) -> list[Path]:
+    """Return the IDX files of a folder that are read: images and labels for training, and for testing."""
+    kinds = ((f"{part}-{name}", kind) for part in ("train", "t10k") for name, kind in _KINDS.items())
+    return [path for stem, kind in kinds if (path := _path_of(folder, stem, kind)) is not None]
+
+
+def _path_of(folder: Path, stem: str, kind: str) -> Path | None:
+    paths = [folder / f"{stem}{dot}{kind}{packed}" for packed in ("", ".gz") for dot in ("-", ".")]
+    return next(filter(Path.is_file, paths), None)
 
 
 def _read_idx(folder: Path, stem: str, kind: str, num_dims_allowed: tuple[int, ...]) -> NDArray[np.uint8] | None:
-    paths = [folder / f"{stem}{dot}{kind}{packed}" for packed in ("", ".gz") for dot in ("-", ".")]
-    path = next(filter(Path.is_file, paths), None)
+    path = _path_of(folder, stem, kind)
     if path is None:
         return None
     remedy = "download it again"

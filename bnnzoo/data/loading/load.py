@@ -17,20 +17,24 @@ from numpy.typing import ArrayLike, NDArray
 from bnnzoo.data.checks.check import did_you_mean, finite_float32
 from bnnzoo.data.columns.bounds import bounds_of
 from bnnzoo.data.columns.faults import list_names
-from bnnzoo.data.columns.reading_options import PLAIN, Reading
+from bnnzoo.data.columns.reading_options import PLAIN
 from bnnzoo.data.columns.table import AbstractTable
 from bnnzoo.data.encoding.input_encoding import Encoding, Unseen
 from bnnzoo.data.encoding.targets import check_labels
 from bnnzoo.data.formats.frames import FrameTable, is_frame
 from bnnzoo.data.loading import tabular
-from bnnzoo.data.loading.selection import ColumnChoice
+from bnnzoo.data.loading.frame_pairs import join_frame
+from bnnzoo.data.loading.selection import NO_CHOICE, ColumnChoice, check_same_columns, refuse_table_options
 from bnnzoo.data.loading.sources import Spec, source_of
 from bnnzoo.data.rows.arrays import as_inputs, check_task, label_array, numeric_array
 from bnnzoo.data.rows.dataset import Dataset, from_arrays
 from bnnzoo.data.rows.signature import Signature
 from bnnzoo.errors import UsageError
-from bnnzoo.finding import setting
-from bnnzoo.recipe import Recipe
+
+COLUMN_FIELDS = ("task", *(name for name in ColumnChoice._fields if name != "reading"))
+"""Fields of a recipe that select the columns of a table and their treatment."""
+ROW_FIELDS = ("data", *COLUMN_FIELDS, *vars(PLAIN))
+"""Fields of a recipe that determine its rows, before the split into training and test rows."""
 
 
 def load(spec: Spec, *, task: str | None = None, **options: Any) -> Dataset:
@@ -54,28 +58,21 @@ def load(spec: Spec, *, task: str | None = None, **options: Any) -> Dataset:
     task = check_task(task)
     choice = ColumnChoice.from_options(**options)
     targets, reading = choice.target, choice.reading
-    spec, names, kind = tabular.join_frame(spec, reading, task)
+    spec, names, kind = join_frame(spec, reading, task)
     if names:
         if missing_names := [name for name in targets if name not in names]:
             raise UsageError(f"y: no column named {missing_names[0]}; {did_you_mean(missing_names[0], names)}")
         unused_names = tuple(
             name for name in names if targets and name not in (*targets, *choice.columns, choice.exposure)
         )
-        choice = choice._replace(target=targets or names, drop=(*choice.drop, *unused_names))
+        if not targets and task != "density":  # a density models the columns of x and of y
+            targets = names
+        choice = choice._replace(target=targets, drop=(*choice.drop, *unused_names))
     source = source_of(spec, reading)
     if isinstance(source, AbstractTable):
         name = Path(spec).name if isinstance(spec, str | Path) else source.where
         return tabular.training_set(source, choice, task, name, kind)
-    if choice != ColumnChoice(reading=Reading(censored=reading.censored)):
-        where = spec if isinstance(spec, str | Path) else "data"
-        table_options = {
-            "missing_code": reading.missing_code,
-            "missing": choice.missing != "error",
-            "unseen": choice.unseen != "error",
-        }
-        given_options = [setting(option) for option, is_given in table_options.items() if is_given]
-        problem = f"{' and '.join(given_options)} can be used with" if given_options else "columns can be selected in"
-        raise UsageError(f"{where}: {problem} tables only (.csv .tsv .parquet .pq .arrow .feather .npy, data frames)")
+    refuse_table_options(spec, choice)
     if isinstance(source, Dataset):
         if reading.censored and not source.reading.censored:
             raise UsageError(f"{source.name}: [[censored=True]] is supported for tables and arrays only")
@@ -88,29 +85,9 @@ def load(spec: Spec, *, task: str | None = None, **options: Any) -> Dataset:
     return source.dataset(task)
 
 
-_COLUMN_FIELDS = ("task", *(name for name in ColumnChoice._fields if name != "reading"))
-ROW_FIELDS = ("data", *_COLUMN_FIELDS, *vars(PLAIN))
-"""Fields of a recipe that determine its rows, before the split into training and test rows."""
-
-
-def load_recipe_data(recipe: Recipe, spec: Spec = None) -> Dataset:
-    """Load the data of a recipe for training.
-
-    Args:
-        recipe: the recipe; its options for tables are used.
-        spec: the data; by default the data that the recipe names.
-
-    Raises:
-        UsageError: if no data are named, or if the data are invalid.
-    """
-    if spec is None and recipe.data is None:
-        raise UsageError("no data; name a data set or a file with [[data]] (bnnzoo list datasets)")
-    reading = Reading.from_options(**{name: getattr(recipe, name) for name in vars(PLAIN)})
-    options = {name: getattr(recipe, name) for name in _COLUMN_FIELDS}
-    return load(recipe.data if spec is None else spec, **options, reading=reading)
-
-
-def load_inputs(spec: Spec, signature: Signature, *, unseen: Unseen | None = None) -> NDArray[Any]:
+def load_inputs(
+    spec: Spec, signature: Signature, *, unseen: Unseen | None = None, choice: ColumnChoice = NO_CHOICE
+) -> NDArray[Any]:
     """Load inputs [N, *signature.shape] of the type `signature.dtype` for prediction.
 
     Args:
@@ -120,20 +97,22 @@ def load_inputs(spec: Spec, signature: Signature, *, unseen: Unseen | None = Non
             `arr_0`. For a density it must contain `x` or `y` or both.
         signature: the properties of the training data.
         unseen: the treatment of unknown text levels; by default the option of the training run.
+        choice: the options of the user for reading a table.
 
     Raises:
-        UsageError: if the inputs do not match `signature`.
+        UsageError: if the inputs do not match `signature`, or if `choice` selects other columns.
     """
     if isinstance(spec, tuple) and signature.task == "density":
         spec = load(spec, task=signature.task)
     if not isinstance(spec, str | Path | Dataset) and not is_frame(spec):
         return _match(spec, signature, "x", unseen)
-    source = source_of(spec, signature=signature)
+    source = source_of(spec, choice.reading, signature)
     if isinstance(source, Dataset):
         dataset = source.test or source
         return _rows_of(dataset.as_task(signature.task) if signature.task == "density" else dataset, signature, unseen)
     if isinstance(source, AbstractTable):
         _check_tabular(signature, source.where)
+        check_same_columns(source, choice, signature)
         return tabular.new_inputs(source, signature, unseen)
     assert not isinstance(source, tuple)
     if signature.task == "density":
@@ -142,7 +121,9 @@ def load_inputs(spec: Spec, signature: Signature, *, unseen: Unseen | None = Non
     return _match(x, signature, where, unseen)
 
 
-def load_like(spec: Spec, signature: Signature, *, unseen: Unseen | None = None) -> Dataset:
+def load_like(
+    spec: Spec, signature: Signature, *, unseen: Unseen | None = None, choice: ColumnChoice = NO_CHOICE
+) -> Dataset:
     """Load inputs and targets for a trained model.
 
     Args:
@@ -150,23 +131,26 @@ def load_like(spec: Spec, signature: Signature, *, unseen: Unseen | None = None)
             The inputs and targets of a table are matched by name. Labels must be among the classes of the model.
         signature: the properties of the training data.
         unseen: the treatment of unknown text levels; by default the option of the training run.
+        choice: the options of the user for reading a table.
 
     Raises:
-        UsageError: if the data do not match `signature`.
+        UsageError: if the data do not match `signature`, or if `choice` selects other columns.
     """
     if signature.task == "density":
-        rows = load_inputs(spec, signature, unseen=unseen)
+        rows = load_inputs(spec, signature, unseen=unseen, choice=choice)
         return Dataset.from_signature(signature, rows, rows, str(spec) if isinstance(spec, str | Path) else "rows")
     if isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[1]):
         spec = (spec[0], _order_targets(spec[1], signature.target_names))
-    spec, joined_names, kind = tabular.join_frame(spec, signature.reading, signature.task)
+    spec, joined_names, kind = join_frame(spec, signature.reading, signature.task)
     names = joined_names or signature.target_names
     if len(names) != len(signature.target_names):
         raise _other_targets(names, signature.target_names)
-    source = source_of(spec, signature=signature)
+    source = source_of(spec, choice.reading, signature)
     if isinstance(source, AbstractTable):
         _check_tabular(signature, source.where)
+        check_same_columns(source, choice, signature)
         return tabular.new_rows(source, signature, names, unseen, kind)
+    refuse_table_options(spec, choice)
     if isinstance(source, Dataset):
         dataset = source.test or source
         if signature.task == "regression" or dataset.task == "density":

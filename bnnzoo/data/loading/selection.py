@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bnnzoo.data.checks.check import did_you_mean
 from bnnzoo.data.columns.faults import list_names
 from bnnzoo.data.columns.reading_options import PLAIN, Reading
 from bnnzoo.data.columns.table import AbstractTable
-from bnnzoo.data.encoding.input_encoding import Missing, Unseen
+from bnnzoo.data.encoding.input_encoding import Encoding, Missing, Unseen
+from bnnzoo.data.rows.signature import Signature
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 
@@ -47,6 +49,10 @@ class ColumnChoice(NamedTuple):
         """Return the options with the names of columns as text. In a data frame, these names may be numbers."""
         options |= {key: _names(options[key]) for key in ("target", "columns", "drop", "categories") if key in options}
         return cls(**options, exposure="".join(_names(exposure or "")))
+
+
+NO_CHOICE = ColumnChoice()
+"""The options with their default values."""
 
 
 def _names(names: Any) -> tuple[str, ...]:
@@ -86,12 +92,17 @@ def select_columns(
         return (), target or tuple(name for name in available_names if name in wanted_names)
     targets = target or (available_names[-1],)
     features = tuple(name for name in available_names if name in wanted_names and name not in targets)
+    if not features and exposure:
+        raise UsageError(
+            f"{where}: no columns are left for inputs beside the target {', '.join(targets)} and the exposure "
+            f"{choice.exposure}; add one"
+        )
     if not features and (task or not target):
         raise UsageError(
             f"{where}: no columns are left for inputs beside the target {', '.join(targets)}; add one, or use "
             "[[task=density]]"
         )
-    return (*features, *exposure) if features else (), targets
+    return (*features, *exposure), targets
 
 
 def _check_exposure_column(
@@ -107,6 +118,22 @@ def _check_exposure_column(
     for names, role in ((target, "the target"), (drop, "dropped")):
         if exposure in names:
             raise UsageError(f"{table.where}: column {exposure} is both the exposure and {role}; choose one")
+
+
+def refuse_table_options(spec: Any, choice: ColumnChoice) -> None:
+    """Raise `UsageError` if an option for tables is set, because the data `spec` are not a table."""
+    reading = choice.reading
+    if choice == ColumnChoice(reading=Reading(censored=reading.censored)):
+        return
+    where = spec if isinstance(spec, str | Path) else "data"
+    table_options = {
+        "missing_code": reading.missing_code,
+        "missing": choice.missing != "error",
+        "unseen": choice.unseen != "error",
+    }
+    given_options = [setting(option) for option, is_given in table_options.items() if is_given]
+    problem = f"{' and '.join(given_options)} can be used with" if given_options else "columns can be selected in"
+    raise UsageError(f"{where}: {problem} tables only (.csv .tsv .parquet .pq .arrow .feather .npy, data frames)")
 
 
 def select_categories(
@@ -129,6 +156,41 @@ def select_categories(
             )
             raise UsageError(f"{table.where}: column {name} cannot be a category, because it {problem}; {remedy}")
     return categories
+
+
+def check_same_columns(table: AbstractTable, choice: ColumnChoice, signature: Signature) -> None:
+    """Check that the columns that the user selects are those of the earlier run whose draws determine the prior.
+
+    Raises:
+        UsageError: if a selected column has another role in the earlier run.
+    """
+    encoding = signature.encoding or Encoding.of_numbers(signature.feature_names)
+    plain_inputs = [column.name for column in encoding.columns if not column.exposure]
+    is_density = signature.task == "density"
+    texts = [column.name for column in encoding.columns if column.kind == "text"]
+    used = [*plain_inputs, *signature.target_names, signature.exposure]
+    chosen = {name: _expand_names(getattr(choice, name), table) for name in ("target", "columns", "categories", "drop")}
+    expected = {"target": list(signature.target_names), "columns": plain_inputs, "exposure": [signature.exposure]}
+    if is_density and choice.columns and choice.target:
+        del chosen["columns"]  # the targets are the columns of the density
+    for name, names in {**chosen, "exposure": tuple(filter(None, (choice.exposure,)))}.items():
+        if name in expected and names and set(names) != set(expected[name]):
+            earlier = list_names(filter(None, expected[name])) or "none"
+            raise UsageError(
+                f"{table.where}: {setting(name, list_names(names))}: the run of [[prior_from]] has other columns "
+                f"({earlier}); use these"
+            )
+    for name in chosen["categories"]:
+        if name not in texts:
+            raise UsageError(
+                f"{table.where}: {setting('categories', name)}: the column has no categories in the run of "
+                "[[prior_from]]; remove the option"
+            )
+    for name in chosen["drop"]:
+        if name in used:
+            raise UsageError(
+                f"{table.where}: {setting('drop', name)}: the run of [[prior_from]] uses this column; remove the option"
+            )
 
 
 def _expand_names(names: Sequence[str], table: AbstractTable) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from bnnzoo.data.columns.table import AbstractTable
 from bnnzoo.data.formats.delimited import DELIMITERS, DelimitedTable
 from bnnzoo.data.formats.feather import FeatherTable
 from bnnzoo.data.formats.frames import FrameTable, is_frame
-from bnnzoo.data.formats.idx import IdxFolder
+from bnnzoo.data.formats.idx import IdxFolder, idx_files
 from bnnzoo.data.formats.npy import NpyTable
 from bnnzoo.data.formats.npz_archive import NpzFile
 from bnnzoo.data.formats.parquet import ParquetTable, parquet_files
@@ -52,7 +52,7 @@ def source_of(spec: Spec, reading: Reading = PLAIN, signature: Signature | None 
         spec: the data.
         reading: the options for reading a table.
         signature: if the data are new rows for a trained model, the properties of its training data. A text file is
-            then read with `open_like_training`, and `reading` is not used.
+            then read with `open_like_training`, unless `reading` has options for text files.
 
     Raises:
         UsageError: if there is no such file or data set, if the file is invalid, if `spec` has another type, or if an
@@ -60,7 +60,7 @@ def source_of(spec: Spec, reading: Reading = PLAIN, signature: Signature | None 
     """
     path = _as_path(spec) if isinstance(spec, str | Path) else None
     if path is not None and path.suffix.lower() in DELIMITERS and not path.is_dir():
-        if signature is not None:
+        if signature is not None and reading.text_options == PLAIN:
             return open_like_training(path, signature)
         return DelimitedTable(path, reading.text_options)
     if reading.text_options != PLAIN:
@@ -122,6 +122,11 @@ def _as_path(spec: str | Path) -> Path | None:
             f"or a folder of IDX or Parquet files{remedy}"
         )
     return path
+
+
+def data_files(folder: Path) -> list[Path]:
+    """Return the files in a folder that are read as its data: its Parquet files, or else its IDX files."""
+    return parquet_files(folder) or idx_files(folder)
 
 
 def _folder(path: Path) -> ParquetTable | IdxFolder:

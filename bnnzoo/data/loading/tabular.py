@@ -5,14 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from bnnzoo.data.checks.check import check_column_names
-from bnnzoo.data.columns.bounds import as_cells, bounds_of, is_bounds_array
 from bnnzoo.data.columns.cells import Cells
 from bnnzoo.data.columns.codes import Code, find_codes, warnings_about_codes
 from bnnzoo.data.columns.column_warnings import (
@@ -27,7 +25,6 @@ from bnnzoo.data.columns.reading_options import Reading
 from bnnzoo.data.columns.table import AbstractTable
 from bnnzoo.data.encoding.input_encoding import MISSING_REMEDY, Encoding, Unseen, check_cells, check_exposure
 from bnnzoo.data.encoding.targets import check_censored, codes_of, regression_targets, targets_of
-from bnnzoo.data.formats.frames import FrameTable, is_frame
 from bnnzoo.data.loading.column_reading import encode, keep_rows, read_cells
 from bnnzoo.data.loading.selection import ColumnChoice, check_known, select_categories, select_columns
 from bnnzoo.data.rows.arrays import check_task
@@ -41,7 +38,7 @@ from bnnzoo.finding import setting, spell_settings, spelling
 def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, name: str, kind: str = "") -> Dataset:
     """Return the training set of the selected columns of a table.
 
-    `kind` is the kind of the targets if `join_frame` determined it, otherwise "".
+    `kind` is the kind of the targets if `frame_pairs.join_frame` determined it, otherwise "".
 
     Raises:
         UsageError: if an option or the data are invalid. The message has one line for each kind of fault.
@@ -66,17 +63,16 @@ def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, n
     for exposure in cells[num_plain_inputs:num_features]:
         check_exposure(exposure, faults, missing=target_remedy)
     check_cells(cells[num_features:], faults, missing=target_remedy, empty="name another [[target]]")
-    left_out = ""
+    left_out, rows = "", None
     if choice.missing == "drop" and not faults.faults_by_column:
-        keep, left_out = _complete_rows(
-            cells, table.where, "use [[missing=median]], or leave out a column with [[drop]]"
-        )
-        cells = [_keep_rows(column, keep) for column in cells]
+        remedy = f"{'use [[missing=median]], or ' if features else ''}leave out a column with [[drop]]"
+        keep, left_out = _complete_rows(cells, table.where, remedy)
+        cells, rows = [_keep_rows(column, keep) for column in cells], np.flatnonzero(keep)
     cells[:num_features] = [merge_equal_levels(column) for column in cells[:num_features]]
     encoding = Encoding.from_cells(cells[:num_features], choice.missing, choice.unseen, faults, choice.exposure)
     faults.check()
     check_column_names(encoding.inputs, f"{table.where}: inputs")
-    table_targets = targets_of(cells[num_features:], chosen_task, table.where)
+    table_targets = targets_of(cells[num_features:], chosen_task, table.where, rows)
     is_regression = bool(features) and table_targets.task == "regression"
     skip_option = None if left_out else table.skip_option
     for doubt in (
@@ -98,8 +94,8 @@ def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, n
     ]
     notes = tuple(spell_settings(sentence, spelling()) for sentence in sentences if sentence)
     if not features:
-        rows = from_rows(table_targets.y, name=name, names=targets)
-        return replace(rows, notes=notes, left_out=left_out, reading=_reading_used(table, reading))
+        density_rows = from_rows(table_targets.y, name=name, names=targets)
+        return replace(density_rows, notes=notes, left_out=left_out, reading=_reading_used(table, reading))
     return Dataset(
         x=encode(encoding, cells[:num_features]),
         y=mapped.store(table_targets.y) if mapped.is_mapped(cells[0].numbers) else table_targets.y,
@@ -152,7 +148,7 @@ def new_rows(
     """Return the inputs and targets of a table for testing.
 
     If rows with missing cells were left out in training, such rows of this table are left out too. `kind` is the kind
-    of the targets if `join_frame` determined it, otherwise "".
+    of the targets if `frame_pairs.join_frame` determined it, otherwise "".
     """
     if signature.task == "density":
         x = new_inputs(table, signature, unseen)
@@ -193,7 +189,11 @@ def _new_rows(
     leave_out = encoding.missing == "drop" and bool(targets)
     missing_advice = "" if leave_out else "leave such rows out"
     input_advice = {
-        "error": "fill in missing cells, or train with [[missing=median]]",
+        "error": (
+            "leave such rows out"
+            if signature.task == "density"
+            else "fill in missing cells, or train with [[missing=median]]"
+        ),
         "drop": missing_advice,
         "median": "",
     }
@@ -279,71 +279,3 @@ def _encoding_notes(encoding: Encoding) -> list[str]:
                 f"column {column.name}: {origin} is subtracted, because float32 would lose digits of its numbers"
             )
     return notes
-
-
-def join_frame(spec: Any, reading: Reading, task: str | None) -> tuple[Any, tuple[str, ...], str]:
-    """Join a data frame x and targets y (an array, a series or a data frame) into one data frame.
-
-    Returns:
-        The frame, the names of the targets, and the kind of the targets. If `spec` is not a pair with a data frame, it
-        is returned unchanged, with empty names and kind. The kind is "label" if y is an array or a series of text. Such
-        text is a class label even if it looks like a number or like a word for a missing cell.
-
-    Raises:
-        UsageError: if x and y do not have the same rows, if a name of y is also a name in x, or if names or bounds are
-            invalid.
-    """
-    if not (isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[0])):
-        return spec, (), ""
-    import pandas as pd
-
-    x, y = spec
-    if reading.censored and is_bounds_array(y):
-        y = as_cells(bounds_of(y, len(y), "y"))
-    _check_labels_of_rows(x, y)
-    inputs = FrameTable(x, "x")
-    check_column_names(inputs.names, "x")
-    frame = inputs.frame(inputs.names).copy()
-    columns: dict[str, Any]
-    kind = ""
-    if is_frame(y):
-        targets = FrameTable(y, "y")
-        check_column_names(targets.names, "y")
-        columns = {str(name): series.array for name, series in targets.frame(targets.names).items()}
-    else:
-        array, given_name = getattr(y, "array", np.asarray(y)), getattr(y, "name", None)
-        target_arrays = array.T if array.ndim == 2 else [array]
-        name = "y" if given_name is None else str(given_name)
-        while given_name is None and _clashes(name, len(target_arrays), inputs.names):
-            name += "_"  # a target without a name gets the first unused name of y, y_, y__, ...
-        columns = {name if len(target_arrays) == 1 else f"{name}{i}": column for i, column in enumerate(target_arrays)}
-        if task in (None, "classification") and pd.api.types.infer_dtype(array, skipna=True) == "string":
-            kind = "label"
-    for name, column in columns.items():
-        if name in frame:
-            raise UsageError(f"y: its name, {name}, is also the name of a column of x; rename it")
-        if column.shape != (len(frame),):
-            raise UsageError(
-                f"y: must have one row for each row of x (got shape {list(column.shape)} for {len(frame)} rows)"
-            )
-    for name, column in columns.items():
-        frame[name] = column
-    return frame, tuple(columns), kind
-
-
-def _clashes(name: str, count: int, taken_names: Sequence[str]) -> bool:
-    return bool({name if count == 1 else f"{name}{i}" for i in range(count)} & set(taken_names))
-
-
-def _check_labels_of_rows(x: Any, y: Any) -> None:
-    """Check that x and y do not have the same pandas row labels in different orders.
-
-    The rows of x and y are paired by position, so different orders would pair wrong rows.
-    """
-    import pandas as pd
-
-    if not (isinstance(x, pd.DataFrame) and isinstance(y, pd.Series | pd.DataFrame)) or len(x) != len(y):
-        return
-    x_index, y_index = x.index, y.index
-    if x_index.is_unique and y_index.is_unique and not x_index.equals(y_index) and x_index.isin(y_index).all():
-        raise UsageError("x and y: their rows have the same labels (index) in a different order; give y.loc[x.index]")

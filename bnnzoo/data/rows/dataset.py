@@ -128,8 +128,8 @@ class Dataset:
     def as_task(self, task: str | None) -> Dataset:
         """Return the data for another task.
 
-        For regression, labels become numbers. For classification, whole numbers become labels. For a density, the
-        inputs and then the targets become the columns of each row.
+        For regression, labels become numbers, and booleans become 0 and 1. For classification, whole numbers become
+        labels. For a density, the inputs and then the targets become the columns of each row.
 
         Raises:
             UsageError: if the targets cannot be converted.
@@ -148,7 +148,8 @@ class Dataset:
             converted = self._as_density(where)
         elif task == "regression":
             try:
-                numbers = np.array([float(name) for name in self.class_names])
+                is_boolean = set(self.class_names) <= {"False", "True"}
+                numbers = np.array([name == "True" if is_boolean else float(name) for name in self.class_names], float)
             except ValueError:
                 raise UsageError(f"{where}: text cannot be a target of regression; use another [[target]]") from None
             converted = replace(self, y=numbers[y, None].astype(np.float32), task="regression", class_names=())
