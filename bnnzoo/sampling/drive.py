@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Iterable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,9 +94,7 @@ def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> N
     except InterruptedRunError as error:
         num_draws = driver.stop_early()
         name = signal.Signals(error.exit_code - 128).name
-        in_python = spelling() == "keywords"
-        command = f"bnnzoo.resume({str(writer.out)!r})" if in_python else f"bnnzoo resume {quoted(writer.out)}"
-        message = f"{name}: stopped after {num_draws} of {job.recipe.draws} draws; continue: {command}"
+        message = f"{name}: stopped after {num_draws} of {job.recipe.draws} draws{_remedy(job, writer.out)}"
         raise InterruptedRunError(message, error.exit_code - 128) from None
     except BnnzooError as error:
         if driver.is_refused_by(error):
@@ -104,11 +103,21 @@ def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> N
         # If this run was meant to replace a complete file, that file is still at `out`.
         location = writer.folder if store.is_complete(writer.out) else writer.out
         kept_draws = f"the {num_draws} draws before the error are in {location}" if num_draws else "no draws were kept"
-        remedy = f"; continue: bnnzoo resume {quoted(writer.out)}" if isinstance(error, LostProcessError) else ""
+        remedy = _remedy(job, writer.out) if isinstance(error, LostProcessError) else ""
         # The error class of a plugin may need arguments other than a message, so raise the nearest bnnzoo class.
         own_class = next(kind for kind in type(error).__mro__ if kind.__module__.startswith("bnnzoo."))
         raise own_class(f"{message_of(error)}; {kept_draws}{remedy}") from error
     driver.finish(tell)
+
+
+def _remedy(job: Job, out: Path) -> str:
+    """Return the end of a message with the command that continues a run; empty for a posterior made in Python."""
+    if job.problem.description is None:
+        return ""
+    if job.own_model is not None:
+        return f"; continue: bnnzoo.resume({str(out)!r}, model=...)"
+    in_python = spelling() == "keywords"
+    return f"; continue: bnnzoo.resume({str(out)!r})" if in_python else f"; continue: bnnzoo resume {quoted(out)}"
 
 
 class _Driver:

@@ -42,7 +42,7 @@ from bnnzoo.sampling.loop import carry
 from bnnzoo.sampling.loop.loop import Carry, carry_template
 from bnnzoo.store import Checkpoint
 from bnnzoo.store.run_parts import Unfinished
-from bnnzoo.store.schema import CONSTANT_DATA, row_dims, train_groups
+from bnnzoo.store.schema import CONSTANT_DATA, PADDED_ROWS, row_dims, train_groups
 
 
 def launch(
@@ -146,9 +146,8 @@ def _begin(
         choice = subspace_choice(recipe) if problem.description is not None else None
         subspace = choice and subspace_start.find_subspace(problem, choice, key=keys.fixed, work=work)
         fixed = subspace.values if subspace else positions.fixed_values(problem, key=keys.fixed, work=work)
-        if fixed:
+        if fixed:  # the rows of the posterior may now be features, and its directions were not known before
             problem = problem.with_fixed(fixed)
-        if subspace:  # the number of sampled directions was not known before
             problem.sampler.check(problem.posterior)
             placement = place_run(recipe, problem.posterior, problem.sampler)
         thetas = positions.initial_positions(
@@ -177,6 +176,8 @@ def _begin(
         job.follow(thetas, resume=None, stop=stop)
         return
     attributes = provenance.attributes(problem, placement) | {"start_evaluations": work.evaluations}
+    attributes |= row_source.reference(recipe, problem.train)
+    attributes |= {PADDED_ROWS: problem.posterior.num_data} if in_bucket else {}
     attributes |= {"noise_comparison": likelihood_choice.to_json(comparisons)} if comparisons else {}
     attributes |= {"model_comparison": model_comparison.to_json()} if model_comparison else {}
     attributes |= {"subspace": subspace.to_json()} if subspace else {}
@@ -257,6 +258,7 @@ def _reopen(
     """
     attributes, static = run.attributes, run.static()
     problem = Problem.restored(attributes, static.get("constant_data", {}), static.get("observed_data", {}), model)
+    problem = problem.in_bucket() if PADDED_ROWS in attributes else problem
     recipe = problem.recipe
     placement = place_run(recipe, problem.posterior, problem.sampler)
     current_attributes = provenance.attributes(problem, placement)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from bnnzoo.assembly import Problem, row_source
+from bnnzoo.assembly import Problem
 from bnnzoo.models.own import PREFIX
 from bnnzoo.plugins import registry
 from bnnzoo.plugins.registry import Registered
@@ -114,5 +114,4 @@ def _problem_attributes(problem: Problem) -> Attributes:
         "signature": problem.description.signature.to_json(),
         **({} if problem.recipe.prior_from is None else {"prior_from": problem.recipe.prior_from}),
         **row_attributes,
-        **row_source.reference(problem.recipe, rows),
     }

@@ -134,6 +134,7 @@ class _RootAttributes(BaseModel):
     task: Literal["regression", "classification", "density"] = "regression"
     likelihood: _Name = ""
     rows: _Count = 0
+    padded_rows: _Count = 0
     row_source: Json[_RowSource] | None = None
     inexact_resume: str = ""
     ended: _Name = ""

@@ -119,6 +119,18 @@ def readable_checkpoints(folder: Path, *, run: str, max_parts: int | None = None
                 yield checkpoint
 
 
+def go_back(folder: Path, *, run: str, num_parts: int) -> None:
+    """Make the newest readable checkpoint that needs at most `num_parts` part files the newest one of the folder.
+
+    The run continues from this checkpoint. It is stored again, because the file of the newest checkpoint may be damaged
+    or may need later part files. Checkpoints that need later part files are removed.
+    """
+    for checkpoint in readable_checkpoints(folder, run=run, max_parts=num_parts):
+        save(folder, checkpoint, run=run)
+        break
+    remove_checkpoints(folder, beyond=num_parts)
+
+
 def remove_checkpoints(folder: Path, *, beyond: int) -> None:
     """Remove the kept checkpoints that need more than `beyond` part files."""
     for number, path in kept_checkpoints(folder).items():

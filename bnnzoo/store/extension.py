@@ -34,8 +34,13 @@ if TYPE_CHECKING:
 
 _PART_BYTES = 2**24
 """Approximate size of a part file in bytes. It limits the memory use, which does not grow with the run."""
-_END_ATTRIBUTES = frozenset({"ended", "stops"})
-"""Root attributes about the end of a run. They are removed when a run is extended."""
+# fmt: off
+_END_ATTRIBUTES = frozenset({
+    "absurd", "chain_weights", "chain_weights_error", "chain_weights_gain", "continuation", "converged", "ended",
+    "ess_bulk", "noise_remark", "rhat", "stops", "verdict", "verdict_in_python",
+})
+# fmt: on
+"""Root attributes about the end of a run that not every run has. They are removed when a run is extended."""
 
 
 def check_extensible(out: Path) -> None:

@@ -43,9 +43,8 @@ _BLOCK_BYTES = 2**23
 """Size of a block of joined part files, in bytes. A block ends when it has at least this size."""
 # fmt: off
 _CONSTANT_ATTRIBUTES = frozenset({
-    "bnnzoo_version", "data_sha256", "device", "exactness", "likelihood", "likelihood_power",
-    "model", "placement", "plugins", "precision", "row_source", "rows", "sampler",
-    "seed", "signature", "task", "versions",
+    "bnnzoo_version", "data_sha256", "device", "exactness", "likelihood", "likelihood_power", "model", "padded_rows",
+    "placement", "plugins", "precision", "row_source", "rows", "sampler", "seed", "signature", "task", "versions",
 })
 # fmt: on
 """Root attributes that never change during a run."""
@@ -280,9 +279,7 @@ def _contradiction(run: Unfinished) -> str:
         return "part files are missing, or in a wrong order"
     for part in manifest.parts:
         for prefix in ("", WARMUP):
-            draws = {
-                part.draws.get(prefix + group, 0) for group in (POSTERIOR, SAMPLE_STATS) if prefix + group in groups
-            }
+            draws = {part.draws.get(group, 0) for group in {prefix + POSTERIOR, prefix + SAMPLE_STATS} & groups}
             if len(draws) > 1 or not set(part.draws) <= groups:
                 return f"{part.file} contains different numbers of draws and statistics"
     sizes: dict[tuple[str, str], int] = {}

@@ -54,6 +54,8 @@ KEPT_ROWS = "x_kept"
 
 ROW_SOURCE = "row_source"
 """Root attribute of a run whose training rows are not in its file: path and size of the data file, as JSON."""
+PADDED_ROWS = "padded_rows"
+"""Root attribute of a run whose rows were padded (`NetworkPosterior.in_bucket`): number of rows with the padding."""
 
 SECONDS = ("start", "compile", "warmup", "sampling", "judging", "writing")
 """Phases of a run in order. The root attributes `seconds_start`, ... contain the durations of the phases."""

@@ -34,6 +34,7 @@ class Store:
         self.out, self.folder = out, parts_folder(out)
         self._lock = RunLock(out, self.folder)
         self._run: Unfinished | None = None
+        self._started_by: Command | None = None
 
     @property
     def run(self) -> Unfinished:
@@ -62,7 +63,9 @@ class Store:
             self._lock.acquire()
             # another process may have started a run before the lock was acquired
             refuse_existing(self.out, force=force)
-            if started_by is not None:
+            self._started_by = started_by
+            # An unfinished run keeps its own command until `create` replaces the run.
+            if started_by is not None and not run_parts.holds_run(self.folder):
                 command.write(self.folder, started_by)
         except BnnzooError:
             self.release()
@@ -85,7 +88,9 @@ class Store:
             variable_attributes: attributes of the variables of sample_stats, by variable.
         """
         self._lock.check()
-        run_parts.remove_files(self.folder, keep={COMMAND})
+        run_parts.remove_files(self.folder, keep={COMMAND} if self._started_by else ())
+        if self._started_by is not None:
+            command.write(self.folder, self._started_by)
         arrays = run_parts.flatten_groups(static)
         npz.write(self.folder / "data.npz", arrays)
         header = Header(
@@ -106,6 +111,8 @@ class Store:
     def reopen(self, num_parts: int, *, expected: Unfinished | None = None, break_lock: bool = False) -> None:
         """Continue an unfinished run after its first `num_parts` part files, and remove later part files.
 
+        The checkpoint from which the run continues becomes the newest checkpoint.
+
         Args:
             num_parts: number of part files to keep, as in the checkpoint.
             expected: the run as it was when its checkpoint was read, before the lock was taken.
@@ -122,15 +129,19 @@ class Store:
             self._run = run_parts.load(self.folder)
             if expected is not None and _identity(expected) != _identity(self.run):
                 raise BusyError(f"{self.out}: another process has just continued this run; try again")
+            # The newest checkpoint must never need a part file that the manifest does not name.
+            checkpoint.go_back(self.folder, run=self.run.manifest.header, num_parts=num_parts)
         except BnnzooError:
             self.release()
             raise
         del self.run.manifest.parts[num_parts:]
         # The manifest is written before the part files are removed, because it must never name a missing file.
         self._publish()
-        checkpoint.remove_checkpoints(self.folder, beyond=num_parts)
         manifest = self.run.manifest
-        kept_files = {HEADER, MANIFEST, COMMAND, *(committed.file for committed in [*manifest.static, *manifest.parts])}
+        committed_files = {committed.file for committed in [*manifest.static, *manifest.parts]}
+        # The checkpoints stay: if the process is killed before its first checkpoint, the run continues from them again.
+        checkpoint_files = {path.name for path in checkpoint.kept_checkpoints(self.folder).values()}
+        kept_files = {HEADER, MANIFEST, COMMAND, checkpoint.NEWEST} | committed_files | checkpoint_files
         run_parts.remove_files(self.folder, keep=kept_files)
 
     def append(self, groups: Mapping[str, Group]) -> None:

@@ -21,6 +21,7 @@ from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.plugins import registry
 from bnnzoo.progress import Progress
 from bnnzoo.recipe.fields import fields_of
+from bnnzoo.sampling import verdict
 from bnnzoo.store.schema import CHECKPOINT_BYTES, FINAL_STATE
 
 pytestmark = pytest.mark.filterwarnings("ignore:the sampler's own check", "ignore:the convergence")
@@ -91,6 +92,57 @@ def test_a_run_with_any_setting_can_be_extended(options, tmp_path):
     bnnzoo.resume(run, draws=12, progress=False)
     kept = ("warmup_posterior", "warmup_sample_stats") if "keep_warmup" in options else ()
     assert_same_run(run, whole, (*GROUPS, *kept))
+
+
+def test_a_run_with_padded_rows_can_be_extended(tmp_path):
+    whole, run = tmp_path / "whole.nc", tmp_path / "run.nc"
+    for path, draws in ((whole, 12), (run, 5)):
+        entrances.run_recipe(tiny.recipe("mala", draws=draws), out=path, share_programs=True)
+    assert bnnzoo.resume(run, draws=12, progress=False).attributes["padded_rows"] == 416
+    assert_same_run(run, whole)
+
+
+def test_a_run_of_the_last_layer_keeps_the_placement_of_its_features(tmp_path, monkeypatch):
+    """The placement depends on the size of the data: the chains read the features, not the inputs."""
+    monkeypatch.setattr("bnnzoo.sampling.devices.placement._CACHE_BYTES", 0)
+    checked, check = list[int](), bnnzoo.Mala.check
+
+    def record(self: Any, posterior: Any) -> None:
+        checked.append(posterior.data.x.shape[1])
+        check(self, posterior)
+
+    monkeypatch.setattr(bnnzoo.Mala, "check", record)
+    options = {"model": "mlp", "model.hidden": "60", "stochastic": "last", "init": "map", "start_steps": 250}
+    run = sampled(tmp_path / "run.nc", "mala", draws=5, warmup=5, **options)
+    assert checked == [10, 60]
+    assert bnnzoo.open(run).attributes["placement"] == "vectorized on 1"
+    assert bnnzoo.resume(run, draws=8, progress=False).attributes["draws_done"] == 8
+
+
+def test_a_run_on_a_large_file_can_be_extended_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("bnnzoo.files.mapped.LARGE_BYTES", 0)
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(200, 3)))
+    other, out = tmp_path / "other", tmp_path / "run.nc"
+    other.mkdir()
+    monkeypatch.chdir(tmp_path)
+    options = {"data": "rows.npy", "sampler.batch_size": 10, "sampler.step_size": 1e-6}
+    before = bnnzoo.open(sampled(out, "sgld", draws=5, **options)).attributes["row_source"]
+    monkeypatch.chdir(other)
+    attributes = bnnzoo.resume(out, draws=8, progress=False).attributes
+    assert (attributes["draws_done"], attributes["row_source"]) == (8, before)
+
+
+def test_an_extended_run_keeps_no_result_of_the_first_convergence_test(tmp_path, monkeypatch):
+    first = {"chain_weights": "[1.0, 0.0, 0.0, 0.0]", "chain_weights_gain": 1.0, "chain_weights_error": 0.1}
+    extended = tmp_path / "extended.nc"
+    with monkeypatch.context() as patched:
+        convergence_attributes = verdict.convergence_attributes
+        patched.setattr(verdict, "convergence_attributes", lambda *more: convergence_attributes(*more) | first)
+        sampled(extended, "mala", draws=20)
+    names = {"verdict", "converged", "rhat", *first}
+    assert names <= bnnzoo.open(extended).attributes.keys()
+    monkeypatch.setattr(verdict, "_diagnose_parts", lambda *_: None)
+    assert not names & bnnzoo.resume(extended, draws=25, progress=False).attributes.keys()
 
 
 AUTO = {

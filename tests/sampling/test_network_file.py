@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import tiny
 from bnnzoo import cli
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
+from bnnzoo.posterior import NetworkPosterior, passes
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.sampling.initial import network_file, positions
@@ -75,6 +77,32 @@ def test_the_parameters_that_are_not_sampled_are_those_of_the_file(stochastic, t
     assert set(fixed) >= {"layers_0_weight", "layers_0_bias"}
     for name, values in fixed.items():
         np.testing.assert_array_equal(values, named_leaves(network)[name], err_msg=name)
+
+
+@pytest.mark.parametrize("stochastic", ["last", "layers_1_weight"])
+def test_every_chain_begins_at_the_sampled_part_of_the_file(stochastic, table, tmp_path):
+    network = _network()
+    problem = _problem(table, _saved(tmp_path / "network.eqx", network), chains=3, stochastic=stochastic)
+    problem = problem.with_fixed(positions.fixed_values(problem, work=WORK, key=KEY))
+    for name, values in problem.posterior.natural(_starts(problem)).items():
+        np.testing.assert_array_equal(values, np.stack([named_leaves(network)[name]] * 3), err_msg=name)
+
+
+def test_a_given_network_is_checked_in_blocks_of_rows(table, tmp_path, monkeypatch):
+    problem = _problem(table, _saved(tmp_path / "network.eqx", _network()))
+    data = problem.posterior.data
+    rows = tuple(np.repeat(np.asarray(values), 5, 0) for values in data)
+    problem = dataclasses.replace(problem, posterior=dataclasses.replace(problem.posterior, data=type(data)(*rows)))
+    sizes, outputs = list[int](), NetworkPosterior.outputs
+
+    def record(posterior: NetworkPosterior, theta: Any, x: Any) -> Any:
+        sizes.append(len(x))
+        return outputs(posterior, theta, x)
+
+    monkeypatch.setattr(passes, "_BLOCK_ELEMENTS", 1)
+    monkeypatch.setattr(NetworkPosterior, "outputs", record)
+    _starts(problem)
+    assert set(sizes) <= {passes._PROBE_ROWS, 64, 300 % 64}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import signal
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -21,10 +22,11 @@ from jaxtyping import Array, Float
 import bnnzoo
 from bnnzoo import store
 from bnnzoo.api import entrances, resuming
-from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.errors import BnnzooError, InterruptedRunError, UsageError
 from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior, backend
 from bnnzoo.posterior.layout import Block, Layout
+from bnnzoo.progress import Progress
 from bnnzoo.samplers import AbstractSampler, Mala, Penalty, RandomWalk, Sgld
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
 from bnnzoo.sampling import chain_findings
@@ -175,12 +177,60 @@ def test_a_failed_run_names_the_place_of_its_draws(tmp_path, monkeypatch):
 
 def test_the_thread_of_the_loop_has_the_callers_settings_of_jax():
     current_settings = lambda: (jax.numpy.zeros(()).dtype, jax.numpy.zeros(()).devices())  # noqa: E731
+    config: Any = jax.config
+    with jax.threefry_partitionable(not config.jax_threefry_partitionable), worker() as submit:
+        assert submit(lambda: config.jax_threefry_partitionable).result() == config.jax_threefry_partitionable
     with jax.enable_x64(True), jax.default_device(jax.devices()[1]), worker() as submit:
         assert submit(current_settings).result() == current_settings() == (np.float64, {jax.devices()[1]})
     with worker() as submit:
         assert submit(current_settings).result() == (np.float32, {jax.devices()[0]})
         with pytest.raises(ZeroDivisionError):
             submit(lambda: 1 // 0).result()
+
+
+def _interrupt(progress: Progress) -> None:
+    """Interrupt the process once it samples, as Ctrl-C does."""
+    if progress.phase == "sampling":
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture
+def _as_in_a_script():
+    """SIGINT raises KeyboardInterrupt, as in a new Python; a command of another test may have changed this."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_as_in_a_script")
+def test_a_run_of_a_posterior_made_in_python_names_no_command_that_continues_it(tmp_path):
+    options: dict[str, Any] = {"chains": 2, "warmup": 0, "draws": 100_000, "observer": _interrupt}
+    with pytest.raises(InterruptedRunError, match=r"^SIGINT: stopped after \d+ of 100000 draws$"):
+        bnnzoo.sample(Toy(), RandomWalk(step_size=0.1), out=tmp_path / "run.nc", **options)
+
+
+@pytest.mark.usefixtures("_as_in_a_script")
+def test_the_command_that_continues_a_run_of_an_own_network_names_the_model(tmp_path):
+    x, out = np.linspace(-1, 1, 30, dtype=np.float32)[:, None], tmp_path / "run.nc"
+    options: dict[str, Any] = {"chains": 2, "warmup": 0, "draws": 20_000, "init": "prior", "likelihood": "gaussian"}
+    network = eqx.nn.Linear(1, 1, key=jax.random.key(0))
+    with pytest.raises(InterruptedRunError, match=r"; continue: bnnzoo\.resume\('.*run\.nc', model=\.\.\.\)$"):
+        bnnzoo.sample(network, "random-walk", data=(x, x[:, 0]), out=out, observer=_interrupt, **options)
+    assert bnnzoo.resume(out, model=network, progress=False).attributes["complete"] == 1
+
+
+def test_given_positions_have_the_precision_of_the_run(tmp_path):
+    start, posterior = np.full((2, 2), 0.1, np.float64), Toy()
+    options: dict[str, Any] = {"chains": 2, "warmup": 0, "draws": 3, "progress": False}
+    positions_given = []
+
+    def record(_: Any, __: Any, thetas: Any) -> None:
+        positions_given.append(thetas)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(initial, "check_start", record)
+        bnnzoo.sample(posterior, RandomWalk(step_size=0.1), init=start, out=tmp_path / "run.nc", **options)
+    assert [thetas.dtype for thetas in positions_given] == [np.float32]
 
 
 def test_a_run_stopped_at_its_last_step_has_nothing_left_to_do():

@@ -140,5 +140,14 @@ def test_a_parameter_that_the_run_does_not_have_is_named(tmp_path):
         run_start.last_draws(other, out)
 
 
+def test_a_run_of_directions_cannot_give_positions(tmp_path):
+    out, model = tmp_path / "directions.nc", {"name": "mlp", "hidden": (2,)}
+    options: dict[str, Any] = {"data": "diabetes", "stochastic": "identified:1", "start_steps": 250, "init": "map"}
+    bnnzoo.sample(model, "random-walk", out=out, progress=False, **_short() | options)
+    other = Problem.from_recipe(tiny.recipe("random-walk", "mlp", init=str(out), **{"model.hidden": "2"}))
+    with pytest.raises(UsageError, match=r'sampled directions of the parameters, .*; use a run with stochastic="all"'):
+        run_start.last_draws(other, out)
+
+
 def _short() -> dict[str, Any]:
     return {"chains": 2, "warmup": 5, "draws": 5, "init": "prior"}

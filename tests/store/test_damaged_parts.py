@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -339,6 +340,28 @@ def test_a_damaged_checkpoint_is_not_the_only_one(run, finished_run):
         resuming.resume(run)
     number = int(str(caught.value).rsplit(" ", 1)[1])
     tiny.assert_same_bits(draws(resuming.resume(run, from_part=number)), draws(finished_run))
+
+
+@pytest.mark.parametrize("from_part", [None, 2])
+def test_a_run_killed_again_before_its_next_checkpoint_resumes_to_the_same_bits(
+    from_part, run, finished_run, monkeypatch
+):
+    """The process is killed after `reopen`, and while it has not yet shortened the manifest."""
+    if from_part is not None:
+        cut("checkpoint.npz")(store.parts_folder(run))
+    unfinished, saved = store.resumable(run, from_part)
+    for is_shortened in (False, True):
+        writer = store.Store(run)
+        with monkeypatch.context() as patched:
+            if not is_shortened:
+                patched.setattr(store.Store, "_publish", lambda _: 1 / 0)
+            with contextlib.suppress(ZeroDivisionError):
+                writer.reopen(saved.num_parts, expected=unfinished)
+        writer.release()
+        _, again = store.resumable(run)
+        assert (again.num_parts, again.next_step) == (saved.num_parts, saved.next_step)
+    assert len(manifest(store.parts_folder(run))["parts"]) == saved.num_parts
+    tiny.assert_same_bits(draws(resuming.resume(run)), draws(finished_run))
 
 
 @pytest.mark.usefixtures("as_options")

@@ -177,7 +177,8 @@ def test_a_hundred_kills_change_no_bit(name, zoo, tmp_path):
                 break
             kills += 1
             check_what_is_there(out, reference)
-            arguments = continuing_arguments(out, reference)
+            was_resumed, arguments = arguments[0] == "resume", continuing_arguments(out, reference)
+            assert not was_resumed or arguments[0] == "resume" or out.exists(), "a killed resume lost its checkpoint"
         else:
             process = zoo.start(*arguments)
             process.join()

@@ -190,6 +190,17 @@ def test_resume_names_the_call_of_a_run_begun_in_python(tmp_path, killed):
     )
 
 
+def test_force_killed_before_it_replaces_an_unfinished_run_keeps_the_command_of_that_run(tmp_path, killed):
+    out = tmp_path / "run.nc"
+    path = store.parts_folder(out) / COMMAND
+    killed(started(out), store.writer.Store, "append")
+    old_command = path.read_text()
+    killed(started(out, force=True, seed=1), store.writer.Store, "create")
+    assert path.read_text() == old_command
+    killed(started(out, force=True, seed=1), store.writer.Store, "append")
+    assert json.loads(path.read_text())["keywords"]["seed"] == 1
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -39,8 +39,9 @@ It multiplies the Gauss-Newton matrix with about ten thousand vectors for every 
 elements, such a step takes 40 s on two cores."""
 _FEWEST_LEADING, _MOST_LEADING = 16, 256
 """Limits of the number of directions of a network for which `find_mode` is not affordable (`is_large`)."""
-_LEADING_WORK, _LEADING_SIZE = 3e11, 2**26
-"""Limits for such a network: of the operations of a prediction x rows x directions, and of parameters x directions."""
+_LEADING_WORK, _SEARCH_WORK, _LEADING_SIZE = 3e11, 4e10, 2**26
+"""Limits for such a network: of the operations of a prediction x rows x directions, for all rows and for the rows from
+which the directions are computed, and of parameters x directions."""
 _LEADING_ROWS = 4096
 """Number of rows from which the directions of such a network are computed."""
 _ROWS = 4096
@@ -184,7 +185,9 @@ def num_leading(posterior: NetworkPosterior) -> int:
     dim, row = posterior.layout.dim, jax.tree.map(lambda leaf: jnp.asarray(leaf[:1]), posterior.data.x)
     lowered = jax.jit(lambda theta, x: posterior.outputs(theta, x)).lower(jnp.zeros(dim, posterior.dtype), row)
     operations = max(2.0 * dim, float((lowered.cost_analysis() or {}).get("flops", 0.0)))
-    count = min(_LEADING_WORK / (operations * posterior.num_data), _LEADING_SIZE / dim, _MOST_LEADING)
+    search_rows = min(_LEADING_ROWS, posterior.num_data)
+    affordable = min(_LEADING_WORK / posterior.num_data, _SEARCH_WORK / search_rows) / operations
+    count = min(affordable, _LEADING_SIZE / dim, _MOST_LEADING)
     return int(count) if count >= _FEWEST_LEADING else 0
 
 

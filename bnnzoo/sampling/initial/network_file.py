@@ -25,7 +25,7 @@ def network_position(problem: Problem, path: Path) -> Float[Array, " dim"]:
     same arrays in the same order. Parameters of the likelihood and of the prior have their default initial values.
 
     Args:
-        problem: the problem, in which all parameters of the network are sampled.
+        problem: the problem. The position has only the parameters that it samples.
         path: the file.
 
     Raises:

@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import InterruptedRunError, UsageError
-from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 from bnnzoo.posterior.layout import named_leaves
 from bnnzoo.progress import Observer, Progress
 from bnnzoo.samplers.statistics import ACCEPTANCE_RATE
@@ -95,7 +95,8 @@ def initial_positions(
         InterruptedRunError: if `work.stop` returned a signal.
     """
     if given_positions is not None:
-        thetas, expected_shape = np.asarray(given_positions), (problem.recipe.chains, problem.posterior.layout.dim)
+        thetas = np.asarray(given_positions, problem.posterior.dtype)
+        expected_shape = (problem.recipe.chains, problem.posterior.layout.dim)
         if thetas.shape != expected_shape:
             raise UsageError(f"init: must have shape {list(expected_shape)} (got {list(thetas.shape)})")
         return thetas
@@ -103,9 +104,10 @@ def initial_positions(
     if problem.recipe.init_file is not None and not has_centre:
         if problem.recipe.init_file.suffix != network_file.SUFFIX:
             return run_start.last_draws(problem, problem.recipe.init_file)
-        if problem.recipe.stochastic == "all":
-            theta = _network_of_file(problem, problem.recipe.init_file)
-            return np.broadcast_to(theta, (problem.recipe.chains, len(theta)))
+        # If some parameters are not sampled, `fixed_values` has already checked the whole network.
+        read = _network_of_file if problem.recipe.stochastic == "all" else network_file.network_position
+        theta = np.asarray(read(problem, problem.recipe.init_file))
+        return np.broadcast_to(theta, (problem.recipe.chains, len(theta)))
     thetas = problem.initial_positions(trained=is_trained or has_centre, key=key)
     if problem.recipe.init == "given" and problem.recipe.stochastic == "all":
         check_given_network(problem, thetas[0])
@@ -169,18 +171,13 @@ def check_given_network(problem: Problem, theta: Float[Array, " dim"]) -> None:
         UsageError: if it does not fit better. In most cases the network was trained on data in other units.
     """
     posterior = problem.network_posterior
-    x, y = (jnp.asarray(values) for values in (posterior.data.x, posterior.data.y))
-    likelihood, outputs = posterior.likelihood_at(theta), posterior.outputs(theta, x)
+    loss, mean_outputs = (np.asarray(value, np.float64) for value in _loss_and_mean_outputs(posterior, theta))
 
-    @jax.jit
-    @jax.value_and_grad
-    def loss_of_constant(constant: Float[Array, " output"]) -> Float[Array, ""]:
-        constants = posterior.with_exposure(jnp.broadcast_to(constant, outputs.shape), x)
-        return -jnp.mean(jax.vmap(likelihood.log_prob)(constants, y))
+    def loss_of_constant(constant: np.ndarray) -> list[np.ndarray]:
+        outputs = jnp.asarray(constant, posterior.dtype)
+        return [np.asarray(value, np.float64) for value in _loss_of_constant(outputs, posterior, theta)]
 
-    loss = -float(jnp.mean(jax.vmap(likelihood.log_prob)(outputs, y)))
-    start = np.asarray(jnp.mean(outputs, 0), np.float64)
-    best = minimize(lambda c: [np.asarray(v, np.float64) for v in loss_of_constant(c)], start, jac=True)
+    best = minimize(loss_of_constant, mean_outputs, jac=True)
     if not loss < best.fun:
         raise UsageError(
             f"[[init={problem.recipe.init}]]: the network fits the training rows worse than constant outputs do (mean "
@@ -188,6 +185,28 @@ def check_given_network(problem: Problem, theta: Float[Array, " dim"]) -> None:
             "standardised, use [[standardise=False]]; otherwise give the data in the units in which it was trained, or "
             "use [[init=map]]"
         )
+
+
+@eqx.filter_jit
+def _loss_and_mean_outputs(posterior: NetworkPosterior, theta: Float[Array, " dim"]) -> tuple[Array, Array]:
+    """Return the mean negative log-likelihood of the rows, and the mean of their outputs."""
+    outputs = posterior.over_data(lambda batch: posterior.outputs(theta, jnp.asarray(batch.x)))
+    return -jnp.mean(posterior.log_likelihoods(theta)), jnp.mean(outputs, 0)
+
+
+@eqx.filter_jit
+@eqx.filter_value_and_grad
+def _loss_of_constant(
+    constant: Float[Array, " output"], posterior: NetworkPosterior, theta: Float[Array, " dim"]
+) -> Float[Array, ""]:
+    """Return the mean negative log-likelihood of the rows if the network's outputs are `constant` at every row."""
+
+    def log_likelihood(batch: Any) -> Float[Array, " batch"]:
+        x = jnp.asarray(batch.x)
+        outputs = posterior.with_exposure(jnp.broadcast_to(constant, (x.shape[0], *constant.shape)), x)
+        return posterior.log_likelihood_of_outputs(theta, outputs, batch)
+
+    return -jnp.mean(posterior.over_data(log_likelihood))
 
 
 def transport_starts(

@@ -80,6 +80,11 @@ def _position(problem: Problem, tree: xr.DataTree, path: Path, chain: int, draw:
                 raise UsageError(
                     f"{path}: [[init]]: the run kept predictions instead of parameters; use a run with [[keep=draws]]"
                 )
+            if schema.FIXED + "basis" in constant:
+                raise UsageError(
+                    f"{path}: [[init]]: the run sampled directions of the parameters, not the parameters themselves; "
+                    "use a run with [[stochastic=all]]"
+                )
             raise UsageError(
                 f"{path}: [[init]]: the run has no parameter {block.name}, which {problem.recipe.model.name} needs; "
                 "use the model of that run"

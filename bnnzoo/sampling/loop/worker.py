@@ -14,6 +14,7 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
     jax.enable_x64,
     jax.default_device,
     jax.default_prng_impl,
+    jax.threefry_partitionable,
     jax.debug_nans,
     jax.debug_infs,
 )
