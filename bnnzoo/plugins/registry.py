@@ -32,7 +32,14 @@ from bnnzoo.plugins.discovery import (
 from bnnzoo.plugins.discovery import RECIPES as RECIPES
 from bnnzoo.plugins.discovery import check_name as check_name
 from bnnzoo.plugins.entry_files import file_of
-from bnnzoo.plugins.failures import failure_place, is_keyboard_interrupt, one_line
+from bnnzoo.plugins.failures import (
+    ENABLE,
+    failure_place,
+    is_installed,
+    is_keyboard_interrupt,
+    one_line,
+    reason_of_absence,
+)
 from bnnzoo.suggestions import near_names
 
 _BASES = {
@@ -158,14 +165,17 @@ def name_of(kind: str, part: object) -> str | None:
 
 
 def not_found(kind: str, name: str) -> str:
-    """Return the message for an unknown name, with a package to install, similar names, or all names."""
+    """Return the message for an unknown name, with the package that offers it, similar names, or all names."""
     names = sorted(entries(kind))
     similar_names = near_names(name, names)
     message = f"no {singular(kind)} named {name!r}; "
     distribution, _, bare_name = name.casefold().rpartition(":")
     package = EXTERNAL_PACKAGES.get(kind, {}).get(bare_name, "")
     if package and distribution in ("", package):
-        return f"{message}it is in the package {package}, which is not installed: pip install {package}"
+        plugin = next((plugin for plugin in plugins() if plugin.distribution == canonical(package)), None)
+        error = "" if plugin is None or any(plugin.counts.values()) else plugin.error
+        reason = reason_of_absence(package, plugin and plugin.version, error)
+        return f"{message}it is in the package {package}, {reason}"
     message += f"did you mean {' or '.join(similar_names)}?" if similar_names else f"use one of {', '.join(names)}"
     if not names:
         message = f"no {singular(kind)} named {name!r}; no installed package offers {kind}; see bnnzoo plugins"
@@ -191,17 +201,15 @@ def with_packages(error: NotFoundError, made_with: str) -> NotFoundError:
     except (TypeError, ValueError):
         return error
     loaded_names = {plugin.distribution for plugin in plugins()}
-    missing_packages = [
-        f"{name}=={version.split(', ')[-1]}"
-        for name, version in versions.items()
-        if canonical(name) not in loaded_names
-    ]
-    if not missing_packages:
+    absent_names = [name for name in versions if canonical(name) not in loaded_names]
+    if not absent_names:
         return error
     missing = str(error).partition(";")[0]
-    return NotFoundError(
-        f"{missing}; the run was made with packages that are not installed: pip install {' '.join(missing_packages)}"
-    )
+    missing_packages = [f"{name}=={versions[name].split(', ')[-1]}" for name in absent_names if not is_installed(name)]
+    reason = f"not installed: pip install {' '.join(missing_packages)}"
+    if not missing_packages:
+        reason = f"disabled: {', '.join(absent_names)}; {ENABLE}"
+    return NotFoundError(f"{missing}; the run was made with packages that are {reason}")
 
 
 def load(kind: str, name: str) -> Any:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from bnnzoo import cli
 from bnnzoo.errors import BnnzooWarning
-from bnnzoo.plugins import registry
+from bnnzoo.plugins import failures, registry
 
 HOOK = """
 from bnnzoo import Entry, hookimpl
@@ -213,11 +213,34 @@ def test_a_wrong_name_is_compared_with_the_commands_of_plugins_too(site, capsys)
         (["distill", "run.nc"], "which is not installed: pip install bnnzoo-distill"),
     ],
 )
-def test_a_command_of_a_missing_package_names_the_package(arguments, message, without_plugins, capsys):
+def test_a_command_of_a_missing_package_names_the_package(arguments, message, without_plugins, monkeypatch, capsys):
+    monkeypatch.setattr(failures, "is_installed", lambda package: False)
     assert cli.run(arguments) == 2
     err = capsys.readouterr().err
     assert message in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "allowed", "message"),
+    [
+        ("1 / 0", "", "which failed to load (ZeroDivisionError: division by zero"),
+        ("", "other", "which is installed but disabled; remove the option no-plugins"),
+        ("", "", "which offers it in another version (installed: 0.2); pip install -U bnnzoo-distill"),
+    ],
+)
+def test_an_installed_package_is_not_to_be_installed_again(module, allowed, message, site, monkeypatch, capsys):
+    name = fake_plugins.install(site, "bnnzoo-distill", "")
+    (site / "broken_module.py").write_text(module)
+    entry_points = site / f"{name}-0.2.dist-info" / "entry_points.txt"
+    entry_points.write_text("[bnnzoo]\nfake = broken_module\n")  # not the name of the module of the real package
+    monkeypatch.setenv("BNNZOO_PLUGINS", allowed or "bnnzoo-distill")
+    registry.reset()
+    assert cli.run(["distill", "run.nc"]) == 2
+    err = capsys.readouterr().err.splitlines()[-1]
+    assert "no command named 'distill'; it is in the package bnnzoo-distill, " in err
+    assert message in err
+    assert "not installed" not in err
 
 
 def test_a_strict_environment_refuses_a_broken_plugin_in_help_too(site, monkeypatch, capsys):

@@ -410,6 +410,10 @@ def test_a_run_whose_plugin_is_gone_names_its_package(site, tmp_path, monkeypatc
         entrances.run_recipe(tiny.recipe("walk"), out=out, **tiny.stopped(1))
     monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
     registry.reset()
+    message = "no sampler named 'good:walk'; the run was made with packages that are disabled: good; remove"
+    with pytest.raises(NotFoundError, match=message):
+        resuming.resume(out)
+    shutil.rmtree(site / "good-0.2.dist-info")
     message = (
         "no sampler named 'good:walk'; the run was made with packages that are not installed: pip install good==0.2"
     )

@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from bnnzoo.errors import BnnzooError
+from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo_bench.distributions import Distribution
-from bnnzoo_bench.methods import Method, keywords_of, load_peer, peer_version, posterior_keywords
+from bnnzoo_bench.methods import Method, data_keywords, keywords_of, load_peer, peer_version, posterior_keywords
 from bnnzoo_bench.problems import Problem, Rows, read_rows
 from bnnzoo_bench.scores import score
 
@@ -106,17 +106,27 @@ def _fit_bnnzoo(method: Method, rows: Rows, job: dict[str, Any]) -> Fitted:
 
 
 def _fit_reference(method: Method, problem: Problem, job: dict[str, Any]) -> dict[str, Any]:
-    """Sample the posterior of a reference problem, and return the distances of the predictions from the reference."""
+    """Sample the posterior of a reference problem, and return the distances of the predictions from the reference.
+
+    The data are those of the recipe in the file of the reference.
+    """
     import bnnzoo
     from bnnzoo.api.references import Reference
 
     reference = Reference(problem.name, bnnzoo.open(problem.path))
-    options = keywords_of(job["recipe"]) if job["recipe"] else posterior_keywords(reference.run.attributes["recipe"])
+    stored_recipe = str(reference.run.attributes["recipe"])
+    data = data_keywords(stored_recipe)
+    if "data" not in data:
+        raise UsageError(
+            f"reference {problem.name}: its recipe names no data, because it was sampled from arrays; sample it again "
+            "from a data set or a file (data=...)"
+        )
+    options = keywords_of(job["recipe"]) if job["recipe"] else posterior_keywords(stored_recipe)
     if not job["recipe"]:
         options |= {"sampler": method.target, "budget": f"{job['budget']:g}s", "until": "budget"}
     sample: Any = bnnzoo.sample
     start = time.perf_counter()
-    run = sample(data=f"reference-{problem.name}", seed=job["seed"], progress=False, **options)
+    run = sample(seed=job["seed"], progress=False, **data, **options)
     details = _details(run.attributes, time.perf_counter() - start)
     start = time.perf_counter()
     distances = reference.distances(run, method.name)

@@ -110,8 +110,13 @@ def table(
         typer.Option("--out", "-o", metavar="FILE", help="table.html or table.md; default: Markdown on stdout"),
     ] = None,
     metric: Annotated[
-        str, typer.Option("--metric", help="metric of ranks and differences: crps, nll, rmse or interval_score_90")
-    ] = "crps",
+        str | None,
+        typer.Option(
+            "--metric",
+            help="metric of ranks and differences: crps, nll, rmse or interval_score_90; default: crps",
+            show_default=False,
+        ),
+    ] = None,
     reference: Annotated[
         str | None,
         typer.Option(
@@ -144,9 +149,11 @@ def table(
         raise UsageError(f"{out}: exists; use --force to replace it, or another name with -o")
     lines = read_results(folder)
     if reference_tables.is_of_references(lines):
+        if given := [name for name, value in (("--metric", metric), ("--reference", reference)) if value is not None]:
+            raise UsageError(f"{', '.join(given)}: not supported for results of references; remove it")
         parts = reference_tables.sections(lines)
     else:
-        parts = sections(lines, metric, reference)
+        parts = sections(lines, metric or "crps", reference)
     if out is None:
         echo(to_markdown(parts))
     else:

@@ -19,14 +19,15 @@ GROUP = "bnnzoo_bench_peers"
 """Group of the entry points with which other packages offer peers."""
 
 Kind = Literal["default", "pair", "sampler", "recipe", "peer"]
-_SHARED = frozenset(
+_DATA = frozenset(
     (
         *("data", "target", "task", "columns", "drop", "categories", "missing", "missing_code", "unseen", "exposure"),
-        *("censored", "separator", "decimal", "skip_rows", "encoding", "test_fraction", "split_seed", "seed"),
-        *("example", "distributed"),
+        *("censored", "separator", "decimal", "skip_rows", "encoding", "test_fraction", "split_seed"),
     )
 )
-"""Keys of a recipe that the benchmark itself determines, or does not use."""
+"""Keys of a recipe that determine the training rows."""
+_UNUSED = frozenset(("seed", "example", "distributed", "requires"))
+"""Further keys of a recipe that the benchmark itself determines, or does not use."""
 
 
 class Method(NamedTuple):
@@ -159,8 +160,16 @@ def keywords_of(recipe: str, place: str = "the recipe") -> dict[str, Any]:
     `data`, `seed` and `example`.
 
     Raises:
-        UsageError: if the text is not a YAML mapping.
+        UsageError: if the text is not a YAML mapping, or if it defines several runs (`sweep`).
     """
+    content = _content_of(recipe, place)
+    if "sweep" in content:
+        raise UsageError(f"{place}: sweep: defines several runs, but a method is one run; write one recipe per run")
+    return {key: value for key, value in content.items() if key not in _DATA | _UNUSED}
+
+
+def _content_of(recipe: str, place: str) -> dict[str, Any]:
+    """Return the keys with a value in the text of a recipe."""
     from ruamel.yaml import YAML, YAMLError
 
     try:
@@ -169,13 +178,14 @@ def keywords_of(recipe: str, place: str = "the recipe") -> dict[str, Any]:
         raise UsageError(f"{place}: invalid YAML ({' '.join(str(error).split())}); correct it") from error
     if not isinstance(content, dict):
         raise UsageError(f"{place}: expected a mapping such as 'model: mlp', got {type(content).__name__}")
-    return {key: value for key, value in content.items() if value is not None and key not in _SHARED}
+    # - and _ are equal in the name of an option.
+    return {str(key).replace("-", "_"): value for key, value in content.items() if value is not None}
 
 
 _POSTERIOR = frozenset(
     (
         *("model", "likelihood", "prior", "standardise", "units", "likelihood_power", "stochastic"),
-        *("other_directions", "start_steps", "start_held_out"),
+        *("other_directions", "prior_from", "start_steps", "start_held_out"),
     )
 )
 """Keys of a recipe that determine the posterior and the trained initial positions, but not the sampler."""
@@ -184,3 +194,8 @@ _POSTERIOR = frozenset(
 def posterior_keywords(recipe: str) -> dict[str, Any]:
     """Return the keywords for the text of a recipe, but only those for the posterior and the trained start."""
     return {key: value for key, value in keywords_of(recipe).items() if key in _POSTERIOR}
+
+
+def data_keywords(recipe: str) -> dict[str, Any]:
+    """Return the keywords for the text of a recipe, but only those for the training rows."""
+    return {key: value for key, value in _content_of(recipe, "the recipe").items() if key in _DATA}

@@ -153,6 +153,12 @@ def digest(problem: Problem) -> str:
     return hashlib.sha256(problem.data.read_bytes()).hexdigest()
 
 
+def mask_digest(problem: Problem) -> str:
+    """Return the SHA-256 of the file with the fixed folds of a problem, "" if there is no such file."""
+    mask = problem.path / _MASK
+    return hashlib.sha256(mask.read_bytes()).hexdigest() if mask.is_file() else ""
+
+
 def read_rows(problem: Problem, fold: int, seed: int) -> Rows:
     """Return the rows of a fold. The seed determines the folds of a CSV file.
 

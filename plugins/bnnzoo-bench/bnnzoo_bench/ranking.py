@@ -89,14 +89,28 @@ def rank_methods(lines: Sequence[Line], metric: str = "crps") -> Ranking:
     problems = distinct(line["problem"] for line in shared)
     rows = []
     for problem in problems:
-        scores = [_mean_score(list(by_fold(shared, problem, method).values()), metric) for method in methods]
-        rows.append(stats.rankdata(scores))
+        rows.append(stats.rankdata(mean_scores(shared, problem, methods, metric)))
     ranks = np.array(rows).reshape(len(problems), len(methods))
     order = np.argsort(ranks.mean(0), kind="stable") if problems else np.arange(len(methods))
     ranks, names = ranks[:, order], [methods[index] for index in order]
     friedman = len(methods) > 2 and len(problems) > 1 and np.ptp(ranks) > 0
     p = float(stats.friedmanchisquare(*ranks.T).pvalue) if friedman else None
     return Ranking(names, problems, ranks, p, critical_difference(len(methods), len(problems)))
+
+
+def mean_scores(shared: Sequence[Line], problem: str, methods: Sequence[str], metric: str) -> list[float]:
+    """Return the mean score of each method on a problem, over the folds of the lines.
+
+    Args:
+        shared: the result of `shared_lines`.
+        problem: the problem, with at least one fold on which all methods were tried.
+        methods: the methods.
+        metric: the metric.
+
+    Returns:
+        the scores, in the order of the methods; infinity for a method that failed on a fold.
+    """
+    return [_mean_score(list(by_fold(shared, problem, method).values()), metric) for method in methods]
 
 
 def _mean_score(lines: Sequence[Line], metric: str) -> float:
@@ -145,7 +159,7 @@ def count_wins(lines: Sequence[Line], methods: Sequence[str], metric: str) -> di
     best, tied = dict.fromkeys(methods, 0), dict.fromkeys(methods, 0)
     shared = shared_lines(lines)
     for problem in distinct(line["problem"] for line in shared):
-        scores = {method: _mean_score(list(by_fold(shared, problem, method).values()), metric) for method in methods}
+        scores = dict(zip(methods, mean_scores(shared, problem, methods, metric), strict=True))
         winner = min(scores, key=lambda method: scores[method])
         if not np.isfinite(scores[winner]):
             continue

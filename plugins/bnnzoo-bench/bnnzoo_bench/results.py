@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bnnzoo.errors import UsageError
 
@@ -18,6 +18,21 @@ Line = dict[str, Any]
 
 Key = tuple[str, int, str]
 """Problem, fold and method of a fit."""
+
+
+class ProblemData(NamedTuple):
+    """The data of a problem, as a line stores them."""
+
+    sha256: str
+    """SHA-256 of the file with the rows."""
+    mask_sha256: str
+    """SHA-256 of the file with the fixed folds, "" for a problem without one."""
+    target: str | None
+
+    def agrees(self, line: Mapping[str, Any]) -> bool:
+        """Whether a line was computed with these data. A line without the SHA-256 of the folds can have any folds."""
+        mask_sha256 = line.get("mask_sha256", self.mask_sha256)
+        return (line["sha256"], mask_sha256, line["target"]) == self
 
 
 def key_of(line: Mapping[str, Any]) -> Key:
@@ -83,32 +98,44 @@ class Results:
     def refuse_changes(
         self,
         settings: Mapping[str, Any],
-        problems: Mapping[str, tuple[str, str | None]],
+        problems: Mapping[str, ProblemData],
         recipes: Mapping[str, str],
+        *,
+        has_references: bool,
     ) -> None:
         """Check that the settings, the data and the recipes are those with which the stored lines were written.
 
+        A budget that a recipe sets is part of the recipe, and not a setting.
+
         Args:
             settings: values that all lines share, with the name of the option as key.
-            problems: the SHA-256 and the target of each problem.
+            problems: the data of each problem.
             recipes: the SHA-256 of the recipe file of each method, "" for a method without one.
+            has_references: whether the problems are reference posteriors, whose lines have other metrics.
 
         Raises:
-            UsageError: if a setting, a data set or a recipe has changed; the message names the options to use instead.
+            UsageError: if a setting, a data set or a recipe has changed, or if the lines are of references and the
+                problems are tables, or vice versa; the message names the options to use instead.
         """
         another = f"use another folder: -o {self._path.parent}"
         for line in self.lines:
-            problem, method, sha256, recipe = (line[n] for n in ("problem", "method", "sha256", "recipe_sha256"))
+            problem, method, recipe = (line[name] for name in ("problem", "method", "recipe_sha256"))
+            if (line["kind"] == "sampler") != has_references:
+                contents, others = ("tables", "references") if has_references else ("references", "tables")
+                raise UsageError(
+                    f"{self._path}: contains results of {contents}, so {others} cannot be added; {another}-{others}"
+                )
             for name, value in settings.items():
-                if line[name] != value:
+                if line[name] != value and not (name == "budget" and line.get("own_budget")):
                     before, now = _spell(name, line[name]), _spell(name, value)
                     raise UsageError(
                         f"{self._path}: was written with --{name} {before} (got {now}); "
                         f"use --{name} {before}, or {another}-{now}"
                     )
-            if problems.get(problem, (sha256, line["target"])) != (sha256, line["target"]):
+            if problem in problems and not problems[problem].agrees(line):
                 raise UsageError(
-                    f"{self._path}: the data or the target of {problem} have changed since the first fit; {another}-2"
+                    f"{self._path}: the data, the folds or the target of {problem} have changed since the first fit; "
+                    f"{another}-2"
                 )
             if line["status"] == "done" and recipes.get(method, recipe) != recipe:
                 raise UsageError(

@@ -10,15 +10,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bnnzoo.errors import UsageError
-from bnnzoo_bench.methods import Method, check_methods
-from bnnzoo_bench.problems import Problem, count_folds, digest
-from bnnzoo_bench.results import Key, Line, Results, key_of
+from bnnzoo_bench.methods import Method, check_methods, keywords_of
+from bnnzoo_bench.problems import Problem, count_folds, digest, mask_digest
+from bnnzoo_bench.results import Key, Line, ProblemData, Results, key_of
 
 _LONGEST_MULTIPLE, _LONGEST_EXTRA = 10, 600
 """A fit is stopped after this multiple of the budget plus these extra seconds."""
@@ -59,8 +59,8 @@ def parse_folds(text: str) -> list[int]:
     return sorted(set(folds))
 
 
-def parse_budget(text: str) -> float:
-    """Return the seconds of a text such as 90s, 5m or 2h.
+def parse_budget(text: str, place: str = "--budget") -> float:
+    """Return the seconds of a text such as 90s, 5m or 2h. The place is the start of the message of an error.
 
     Raises:
         UsageError: if the text has another form, or if the time is not positive.
@@ -68,8 +68,20 @@ def parse_budget(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
     seconds = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
     if not seconds > 0:
-        raise UsageError(f"--budget: expected a time such as 90s, 5m or 2h, got {text!r}")
+        raise UsageError(f"{place}: expected a time such as 90s, 5m or 2h, got {text!r}")
     return seconds
+
+
+def recipe_budget(method: Method) -> float | None:
+    """Return the seconds of the budget that a method's recipe sets; None if it sets none.
+
+    Raises:
+        UsageError: if the recipe or its budget is invalid.
+    """
+    if method.kind != "recipe":
+        return None
+    budget = keywords_of(Path(method.target).read_text(encoding="utf-8"), method.target).get("budget")
+    return None if budget is None else parse_budget(str(budget), f"{method.target}: budget")
 
 
 def check_plan(plan: Plan) -> None:
@@ -90,6 +102,7 @@ def check_plan(plan: Plan) -> None:
             raise UsageError(
                 f"--methods: {method.name}: is a sampler; write MODEL:{method.name}, or use --problems references"
             )
+        recipe_budget(method)
     check_methods(plan.methods)
 
 
@@ -105,30 +118,34 @@ def run_plan(plan: Plan, results: Results, *, retry_failed: bool = False, report
     Raises:
         UsageError: before the first fit, if the settings, data or recipes differ from those of the stored results.
     """
-    digests = {problem.name: digest(problem) for problem in plan.problems}
     recipes = {method.name: method.sha256 for method in plan.methods}
-    data = {problem.name: (digests[problem.name], problem.target) for problem in plan.problems}
-    results.refuse_changes({"budget": plan.budget, "seed": plan.seed}, data, recipes)
+    budgets = {method.name: recipe_budget(method) or plan.budget for method in plan.methods}
+    data = {
+        problem.name: ProblemData(digest(problem), mask_digest(problem), problem.target) for problem in plan.problems
+    }
+    has_references = any(problem.is_reference for problem in plan.problems)
+    settings = {"budget": plan.budget, "seed": plan.seed}
+    results.refuse_changes(settings, data, recipes, has_references=has_references)
     finished = {key_of(line) for line in results.lines if line["status"] == "done" or not retry_failed}
     pending = [fit for fit in plan.fits() if _key(*fit) not in finished]
     new: list[Line] = []
     for number, (problem, fold, method) in enumerate(pending, 1):
         if report:
-            left = _seconds_left([method.name for _, _, method in pending[number - 1 :]], results.lines, plan.budget)
+            left = _seconds_left([method.name for _, _, method in pending[number - 1 :]], results.lines, budgets)
             report(f"{number} of {len(pending)}: {problem.name}, fold {fold}, {method.name}; about {_time(left)} left")
-        result = fit_in_child(problem, fold, method, plan.budget, plan.seed)
+        result = fit_in_child(problem, fold, method, budgets[method.name], plan.seed)
         line = {
             "problem": problem.name,
             "fold": fold,
             "method": method.name,
             "status": result.pop("status"),
             "reason": result.pop("reason"),
-            "budget": plan.budget,
+            "budget": budgets[method.name],
+            "own_budget": recipe_budget(method) is not None,
             "seed": plan.seed,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "source": str(problem.path),
-            "target": problem.target,
-            "sha256": digests[problem.name],
+            **data[problem.name]._asdict(),
             "definition": method.target if method.kind != "recipe" else str(Path(method.target).resolve()),
             "kind": method.kind,
             "recipe_sha256": recipes[method.name],
@@ -198,17 +215,17 @@ def _crash(code: int, errors: Path) -> str:
     return f"the process was ended by {name}{memory}{last}"
 
 
-def _seconds_left(methods: Sequence[str], lines: Sequence[Line], budget: float) -> float:
+def _seconds_left(methods: Sequence[str], lines: Sequence[Line], budgets: Mapping[str, float]) -> float:
     """Estimate the total seconds of the remaining fits, one for each name in `methods`.
 
-    The estimate for a fit is the mean of the earlier fits of its method, or the budget if there are none.
+    The estimate for a fit is the mean of the earlier fits of its method, or the method's budget if there are none.
     """
     seconds: dict[str, list[float]] = {}
     for line in lines:
         if "seconds_fit" in line:
             seconds.setdefault(line["method"], []).append(line["seconds_fit"] + line["seconds_predict"])
     means = {name: sum(values) / len(values) for name, values in seconds.items()}
-    return sum(means.get(name, budget) for name in methods)
+    return sum(means.get(name, budgets[name]) for name in methods)
 
 
 def _time(seconds: float) -> str:

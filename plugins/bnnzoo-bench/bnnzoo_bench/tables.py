@@ -16,6 +16,7 @@ from bnnzoo_bench.ranking import (
     by_fold,
     count_wins,
     mean_difference,
+    mean_scores,
     paired_difference,
     rank_methods,
     shared_lines,
@@ -104,10 +105,10 @@ def sections(lines: Sequence[Line], metric: str = "crps", reference: str | None 
 def _summary(lines: Sequence[Line]) -> str:
     problems, folds = distinct(line["problem"] for line in lines), distinct(line["fold"] for line in lines)
     failed = sum(line["status"] == "failed" for line in lines)
-    first = lines[0]
+    budgets = " or ".join(f"{budget:g}" for budget in distinct(line["budget"] for line in lines))
     return (
         f"{_count(len(lines), 'fit')} of {_count(len(problems), 'problem')} and {_count(len(folds), 'fold')}, "
-        f"{failed} failed; budget {first['budget']:g} s per fit, seed {first['seed']}; last fit on "
+        f"{failed} failed; budget {budgets} s per fit, seed {lines[0]['seed']}; last fit on "
         f"{max(line['date'] for line in lines)[:10]}. CRPS, RMSE and the score of the 90 % interval are in standard "
         "deviations of the training targets. NLL is computed for the standardised target. Lower is better. The "
         "coverage is computed for the 90 % interval."
@@ -185,21 +186,28 @@ def _verdicts(lines: Sequence[Line], methods: list[str]) -> list[Part]:
 
 
 def _scores(lines: Sequence[Line], methods: list[str], metric: str) -> list[Part]:
-    """Return the heading and the table of a metric by problem and method, with the smallest values marked.
+    """Return the heading and the table of a metric by problem and method, with the best methods marked.
 
-    A sentence with the numbers of wins follows. The result is empty with fewer than two methods.
+    The best methods have the smallest mean over the folds that all methods tried, as in the ranks. A sentence with the
+    numbers of wins follows. The result is empty with fewer than two methods.
     """
     if len(methods) < 2:
         return []
-    rows = []
+    rows, shared = [], shared_lines(lines)
+    ranked_problems = {line["problem"] for line in shared}
     for problem in distinct(line["problem"] for line in lines):
+        scores = mean_scores(shared, problem, methods, metric) if problem in ranked_problems else []
+        smallest = min(filter(math.isfinite, scores), default=math.nan)
+        is_best = [score == smallest for score in scores] or [False] * len(methods)
         sizes = [line["rows"] for line in lines if line["problem"] == problem and "rows" in line]
         done = [list(filter(_is_done, by_fold(lines, problem, method).values())) for method in methods]
         means = [mean_difference([line["metrics"][metric] for line in of_method]) for of_method in done]
-        smallest = min((mean.mean for mean in means if mean), default=math.nan)
         size = Cell(str(sizes[0]), sizes[0]) if sizes else text_cell("")
-        rows.append([text_cell(problem), size, *(_score(mean, smallest) for mean in means)])
-    text = "Means over folds with the standard error over folds. The best value of each problem is marked with *."
+        rows.append([text_cell(problem), size, *map(_score, means, is_best)])
+    text = (
+        "Means over folds with the standard error over folds. * marks the best method of each problem on the folds "
+        "that all methods tried. A method that failed on one of these folds is not marked."
+    )
     table = Table(["problem", "training rows", *methods], rows)
     return [Heading(2, f"{_TITLES[metric]} by problem"), text, table, _wins(lines, methods, metric)]
 
@@ -214,10 +222,9 @@ def _wins(lines: Sequence[Line], methods: list[str], metric: str) -> str:
     )
 
 
-def _score(mean: Difference | None, smallest: float) -> Cell:
+def _score(mean: Difference | None, is_best: bool) -> Cell:
     if mean is None:
         return Cell("", math.inf)
-    is_best = mean.mean == smallest
     return Cell(with_error(mean.mean, mean.se) + " *" * is_best, mean.mean, "good" if is_best else "")
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from bnnzoo.errors import UsageError
 from bnnzoo_bench.methods import Method, check_methods
-from bnnzoo_bench.problems import Problem, digest
-from bnnzoo_bench.results import Line
+from bnnzoo_bench.problems import Problem, digest, mask_digest
+from bnnzoo_bench.results import Line, ProblemData
 from bnnzoo_bench.running import fit_in_child
 
 COLUMNS = ("problem", "fold", "method", "metric", "expected", "got", "allowed", "agrees")
@@ -111,8 +111,8 @@ def _parts(line: Line, problems: Mapping[str, Problem]) -> tuple[Problem, Method
     problem = Problem(name, path, line["target"])
     if not problem.data.exists():
         raise UsageError(f"{problem.data}: no such file; give the path of the data with --problems")
-    if digest(problem) != line["sha256"]:
-        raise UsageError(f"{problem.data}: the data have changed since the fit; restore them")
+    if not ProblemData(digest(problem), mask_digest(problem), problem.target).agrees(line):
+        raise UsageError(f"{problem.path}: the data or the folds have changed since the fit; restore them")
     method = Method(line["method"], line["kind"], line["definition"])
     return problem, method
 

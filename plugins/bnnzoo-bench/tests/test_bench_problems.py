@@ -109,9 +109,10 @@ def test_wrong_methods_are_refused(names, message):
         parse_methods(names)
 
 
-def test_keywords_of_a_recipe_leave_out_data_and_example():
+def test_keywords_of_a_recipe_leave_out_data_requirements_and_example():
     text = (
         "model: {name: mlp, hidden: [4]}\nsampler: nuts\ndata: a.csv\ntarget: [y]\nbudget: null\nexample: {warmup: 3}"
+        "\nrequires: [bnnzoo-blackjax]\ntest-fraction: 0.2"
     )
     assert keywords_of(text) == {"model": {"name": "mlp", "hidden": [4]}, "sampler": "nuts"}
     with pytest.raises(UsageError, match="expected a mapping"):

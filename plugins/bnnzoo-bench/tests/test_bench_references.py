@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 pytest.importorskip("bnnzoo_references")
 
 from bnnzoo_bench import read_results
+from bnnzoo_bench.child import fit
 from bnnzoo_bench.methods import parse_methods, posterior_keywords
 from bnnzoo_bench.pareto import ParetoPlot, Point, front, picture, sentence
 from bnnzoo_bench.problems import count_folds, find_problems
@@ -16,6 +18,7 @@ from bnnzoo_bench.reference_tables import is_of_references, sections
 from bnnzoo_bench.running import Plan, check_plan
 from conftest import make_table
 
+import bnnzoo
 from bnnzoo.errors import NotFoundError, UsageError
 from bnnzoo.plugins import registry
 
@@ -67,6 +70,39 @@ def test_the_picture_has_every_method_and_a_text():
     assert "two halves of the reference" in svg
     assert 'aria-label="bumps: slow: total variation 0.1 in 9 s;' in svg
     assert sentence(plot) == "Pareto front: fast, middle, slow."
+
+
+def test_results_of_references_and_of_tables_are_not_mixed(call, capsys, tmp_path, monkeypatch):
+    make_table(tmp_path / "t.csv")
+    monkeypatch.setattr("bnnzoo_bench.running.fit_in_child", lambda *_: {"status": "failed", "reason": "not fitted"})
+    tables = ("--problems", "t.csv", "--methods", "mean", "--folds", "0", "-q")
+    references = ("--problems", "references:poisson", "--methods", "laplace", "-q")
+    assert call("run", *tables, "-o", "a") == call("run", *references, "-o", "b") == 0
+    capsys.readouterr()
+    assert call("run", *references, "-o", "a") == 2
+    expected = "contains results of tables, so references cannot be added; use another folder: -o a-references\n"
+    assert capsys.readouterr().err.endswith(expected)
+    assert call("run", *tables, "-o", "b") == 2
+    expected = "contains results of references, so tables cannot be added; use another folder: -o b-tables\n"
+    assert capsys.readouterr().err.endswith(expected)
+    assert call("table", "b", "--metric", "nll", "--reference", "nuts") == 2
+    expected = "bnnzoo: --metric, --reference: not supported for results of references; remove it\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_a_sampler_is_compared_on_the_data_in_the_recipe_of_a_reference(tmp_path, monkeypatch):
+    """The name of a user's own reference says nothing about the name of its data."""
+    (poisson,) = find_problems([Path("references:bnnzoo-references:poisson")])
+    own = shutil.copy(poisson.path, tmp_path / "own.nc")
+    calls = []
+    monkeypatch.setattr(bnnzoo, "sample", lambda **words: calls.append(words) or bnnzoo.open(own))
+    for name, path in ((poisson.name, poisson.path), ("bumps", own)):
+        job = {"problem": [name, str(path), None], "fold": 0, "seed": 0, "budget": 1.0, "recipe": ""}
+        assert fit({**job, "method": ["laplace", "sampler", "laplace"]})["test_rows"] == 200
+    assert [words["data"] for words in calls] == ["reference-poisson"] * 2
+    assert (calls[0]["sampler"], calls[0]["likelihood"], calls[0]["test_fraction"]) == (
+        "laplace", {"name": "poisson"}, 0.1,
+    )  # fmt: skip
 
 
 @pytest.mark.long

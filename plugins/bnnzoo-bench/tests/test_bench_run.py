@@ -11,7 +11,9 @@ import time
 
 import pytest
 from bnnzoo_bench import read_results
+from bnnzoo_bench.page import to_markdown
 from bnnzoo_bench.results import key_of
+from bnnzoo_bench.tables import sections
 from conftest import make_table
 
 PEERS = """
@@ -43,6 +45,8 @@ class Refusing(Slow):
 @pytest.fixture
 def table(tmp_path):
     (tmp_path / "own_peers.py").write_text(PEERS)
+    (tmp_path / "swept.yaml").write_text("model: linear\nsampler: nuts\nsweep: {seed: [0, 1]}\n")
+    (tmp_path / "timed.yaml").write_text("model: linear\nsampler: nuts\nbudget: soon\n")
     return make_table(tmp_path / "t.csv")
 
 
@@ -139,7 +143,7 @@ def _is_alive(pid):
             "was written with --budget 5s (got 7s); use --budget 5s, or use another folder: -o out-7s",
         ),
         (["--seed", "3"], "was written with --seed 0 (got 3); use --seed 0, or use another folder: -o out-3"),
-        (["--target", "a"], "the data or the target of t have changed since the first fit"),
+        (["--target", "a"], "the data, the folds or the target of t have changed since the first fit"),
     ],
 )
 def test_changed_settings_are_refused_with_what_to_type(call, table, capsys, words, message):
@@ -153,7 +157,25 @@ def test_changed_data_are_refused(call, table, capsys):
     assert run(call, "--methods", "mean", "--folds", "0", "--quiet") == 0
     make_table(table, seed=1)
     assert run(call, "--methods", "linear") == 2
-    assert "the data or the target of t have changed" in capsys.readouterr().err
+    assert "the data, the folds or the target of t have changed" in capsys.readouterr().err
+
+
+def test_the_budget_of_a_recipe_replaces_that_of_the_command(call, table, monkeypatch):
+    """Also for the time limit of the fit and in the results; a recipe with another budget is another recipe."""
+    (table.parent / "own.yaml").write_text("model: linear\nsampler: nuts\nbudget: 2m\n")
+    budgets = []
+
+    def fit(problem, fold, method, budget, seed):
+        budgets.append(budget)
+        return {"status": "failed", "reason": "not fitted"}
+
+    monkeypatch.setattr("bnnzoo_bench.running.fit_in_child", fit)
+    assert run(call, "--methods", "own.yaml,mean", "--folds", "0", "--quiet") == 0
+    assert budgets == [120.0, 5.0]
+    assert [(line["budget"], line["own_budget"]) for line in read_results("out")] == [(120.0, True), (5.0, False)]
+    assert run(call, "--methods", "own.yaml,mean", "--folds", "0-1", "--quiet") == 0
+    assert budgets[2:] == [120.0, 5.0]
+    assert "budget 120 or 5 s per fit" in to_markdown(sections(read_results("out")))
 
 
 def test_failed_fits_are_recorded_and_repeated_on_request(call, table, capsys):
@@ -181,6 +203,8 @@ def test_failed_fits_are_recorded_and_repeated_on_request(call, table, capsys):
     [
         (["--methods", "mlp:nutz"], "bnnzoo: --methods: mlp:nutz: unknown sampler 'nutz'; use one of random-walk"),
         (["--methods", "nothing.here:Peer"], "bnnzoo: --methods: nothing.here:Peer: cannot be imported"),
+        (["--methods", "swept.yaml"], "bnnzoo: swept.yaml: sweep: defines several runs, but a method is one run"),
+        (["--methods", "timed.yaml"], "bnnzoo: timed.yaml: budget: expected a time such as 90s, 5m or 2h, got 'soon'"),
         (["--folds", "10", "--methods", "mean"], "bnnzoo: --folds: no problem has these folds; folds count from 0"),
     ],
 )

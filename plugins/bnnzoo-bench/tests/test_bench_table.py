@@ -13,7 +13,7 @@ from bnnzoo_bench.ranking import count_wins, critical_difference, paired_differe
 from bnnzoo_bench.scores import METRICS
 from bnnzoo_bench.tables import Table, sections
 from bnnzoo_bench.verifying import allowed_difference
-from conftest import make_table
+from conftest import make_folder, make_table
 
 from bnnzoo import UsageError
 
@@ -102,9 +102,20 @@ def test_markdown_has_the_scores_by_problem_and_method():
     assert "## CRPS by problem" in text
     assert "| p1 | 90 | 1.10 ± 0.10 * | 2.20 ± 0.20 | 3 |" in text
     assert "| p2 | 90 | 1 | 0.60 ± 0.10 * | 2 |" in text
-    assert "| p3 | 90 | 1 | 1 | 0.1 * |" in text
+    assert "| p3 | 90 | 1 * | 1 * | 0.1 |" in text  # C failed on a fold
     assert "over folds: A 2 and 2; B 1 and 2; C 0 and 0." in text
     assert "by problem" not in to_markdown(sections([line("p1", 0, "A", 1.0)]))
+
+
+def test_the_best_score_is_that_of_the_folds_that_all_methods_tried():
+    """A has an easy fold that B has not tried, and nothing can be compared on p2."""
+    scores = {"p1": {"A": [1.0, 0.0], "B": [0.8]}, "p2": {"A": [1.0]}}
+    (table,) = (
+        part for part in sections(results(scores)) if isinstance(part, Table) and "training rows" in part.header
+    )
+    texts = {row[0].text: dict(zip(table.header, (cell.text for cell in row), strict=True)) for row in table.rows}
+    assert (texts["p1"]["A"], texts["p1"]["B"]) == ("0.50 ± 0.50", "0.8 *")
+    assert (texts["p2"]["A"], texts["p2"]["B"]) == ("1", "")
 
 
 def test_ties_need_an_error_over_folds():
@@ -208,7 +219,28 @@ def test_verify_repeats_fits_and_reports_changed_results(call, tmp_path, capsys)
     assert captured.out.count("NO") == 1
     make_table(tmp_path / "t.csv", seed=1)
     assert call("verify", "out") == 2
-    assert "the data have changed since the fit" in capsys.readouterr().err
+    assert "the data or the folds have changed since the fit" in capsys.readouterr().err
+
+
+def test_verify_finds_changed_folds_and_accepts_lines_without_their_digest(call, tmp_path, capsys):
+    folder = make_folder(tmp_path / "p", np.random.default_rng(0).normal(size=(12, 3)), np.eye(12)[:, :2])
+    mask = folder / "test_mask.csv.gz"
+    first = mask.read_bytes()
+    run = ("run", "--problems", "p", "--folds", "0", "-o", "out", "-q", "--methods")
+    assert call(*run, "mean") == 0
+    path = tmp_path / "out" / "results.jsonl"
+    (stored,) = map(json.loads, path.read_text().splitlines())
+    assert len(stored["mask_sha256"]) == 64
+    mask.write_bytes((make_folder(tmp_path / "q", np.eye(3), np.eye(12)[:, 2:4]) / mask.name).read_bytes())
+    assert call("verify", "out") == 2
+    assert "p: the data or the folds have changed since the fit; restore them" in capsys.readouterr().err
+    assert call(*run, "linear") == 2
+    assert "the data, the folds or the target of p have changed since the first fit" in capsys.readouterr().err
+    mask.write_bytes(first)
+    del stored["mask_sha256"]
+    path.write_text(json.dumps(stored) + "\n")
+    assert call("verify", "out", "-q") == 0
+    assert call(*run, "linear") == 0
 
 
 def test_verify_finds_data_that_were_moved(call, tmp_path, capsys):

@@ -21,6 +21,9 @@ MOST_NLL_GAP = 0.02
 LEAST_CORRELATION = 0.95
 """Goal: smallest correlation over rows of the epistemic uncertainties of student and teacher."""
 
+_TARGET_DRAWS = 256
+"""Largest number of posterior draws that give the targets of the check without test rows."""
+
 
 class Inputs(NamedTuple):
     """Encoded inputs in original units at which the student is checked.
@@ -46,8 +49,8 @@ def check(run: Run, kind: Kind, student: Student, inputs: Inputs, answers: Answe
 
     Each kind of rows (`test`, `shifted`, `generated`) has the keys `rows`, `rmse_mean` and `epistemic_correlation`.
     `test` also has the negative log-likelihoods `nll_teacher` and `nll_student`, their difference `nll_gap`, and the
-    standard error of this difference over rows, `nll_gap_se`. Without test rows, the targets are samples from the
-    teacher.
+    standard error of this difference over rows, `nll_gap_se`. Without test rows, the target of each row is a sample
+    from the teacher, from another posterior draw for each row.
     """
     x, y = inputs.test, inputs.test_y
     # The inputs are already encoded, so the student must not expect the table with text.
@@ -56,11 +59,11 @@ def check(run: Run, kind: Kind, student: Student, inputs: Inputs, answers: Answe
     if kind == "classification":
         if y is None:
             order = np.argsort(distribution.classes)
-            y = order[np.searchsorted(distribution.classes, distribution.sample(1)[0], sorter=order)]
+            y = order[np.searchsorted(distribution.classes, _targets(distribution, len(x)), sorter=order)]
         with np.errstate(divide="ignore"):
             logs = np.log(distribution.probabilities[np.arange(len(x)), y])
     else:
-        y = distribution.sample(1)[0] if y is None else y
+        y = _targets(distribution, len(x)) if y is None else y
         logs = distribution.log_prob(y)
     gaps = logs - student.log_prob(x, y)
     report = {
@@ -75,6 +78,12 @@ def check(run: Run, kind: Kind, student: Student, inputs: Inputs, answers: Answe
     if len(inputs.shifted):
         report["shifted"] = _agreement(kind, student, inputs.shifted, teacher.ask(run, kind, inputs.shifted, seed))
     return report | {"generated": _agreement(kind, student, inputs.generated, answers)}
+
+
+def _targets(distribution: PredictiveDistribution, rows: int) -> Shaped[np.ndarray, " row"]:
+    """Return a sample of the target of each row. The samples of `distribution.sample` are one posterior draw each."""
+    samples = distribution.sample(min(rows, _TARGET_DRAWS))
+    return samples[np.arange(rows) % len(samples), np.arange(rows)]
 
 
 def _agreement(kind: Kind, student: Student, x: Float[np.ndarray, "row feature"], answers: Answers) -> dict[str, Any]:

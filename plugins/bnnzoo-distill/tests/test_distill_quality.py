@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
-from bnnzoo_distill import distill
+from bnnzoo_distill import checking, distill
 from bnnzoo_distill.checking import LEAST_CORRELATION, MOST_NLL_GAP
 from conftest import QUICK, SMALL
 
@@ -80,6 +82,14 @@ def test_a_student_of_classes_reaches_the_goals(class_run, class_student):
     assert list(frame) == ["p_other", "p_same", "mutual_information", "predicted"]
     assert np.mean(frame["predicted"] == expected.mode) > 0.95
     assert np.allclose(class_student.log_prob(x, np.zeros(50, int)), np.log(class_student.probabilities(x)[:, 0]))
+
+
+def test_targets_without_test_rows_come_from_many_draws():
+    """With one draw for all rows, the difference of the log-likelihoods would be that of this draw."""
+    predictions = SimpleNamespace(sample=lambda count: np.repeat(np.arange(count)[:, None], 400, 1))
+    targets = checking._targets(predictions, 400)
+    assert targets.shape == (400,)
+    assert len(np.unique(targets)) == 256
 
 
 def test_members_of_the_other_task_are_refused(gap_student, class_student):

@@ -21,7 +21,7 @@ from bnnzoo.errors import DamagedError, UsageError
 from bnnzoo.files.atomic import replacing
 from bnnzoo_federated.accountant import epsilon_at, mu_within
 from bnnzoo_federated.log import FILE, read_lines, read_log
-from bnnzoo_federated.messages import Words
+from bnnzoo_federated.messages import POWERS, Words
 from bnnzoo_federated.privacy import NEIGHBOURS, Privacy
 
 _LIMITS, _LOCK = "privacy.json", "lock"
@@ -41,6 +41,7 @@ class Account:
         """Read the log in the folder, and store the limits (epsilon and delta) in the folder.
 
         Raises:
+            UsageError: if the log has answers without differential privacy.
             DamagedError: if the log is damaged, so that the cost of the answers is uncertain.
         """
         self._path, self._lock = folder / FILE, folder / _LOCK
@@ -63,6 +64,7 @@ class Account:
         Other processes that serve the same folder wait until the lock is released.
 
         Raises:
+            UsageError: if a new line of the log is an answer without differential privacy.
             DamagedError: if a new line of the log is damaged.
         """
         with self._lock.open("wb") as lock:
@@ -104,6 +106,11 @@ class Account:
                     self._num_lines += 1
                     if "charge" in line:
                         self._add(line)
+                    elif _is_exact(line):
+                        raise UsageError(
+                            f"{self._path}: line {self._num_lines}: was answered without differential privacy, so no "
+                            "limit holds for this folder; use another folder"
+                        )
             except DamagedError as error:
                 place = str(error).partition(";")[0]
                 raise DamagedError(
@@ -118,6 +125,17 @@ class Account:
         self._answers[charge["request"]] = {name: value["values"] for name, value in line["sent"].items()}
         if line["question"] == "sums":
             self._charged[charge["agreement"]].append(_Charged(charge["step"], charge["clipped"]))
+
+
+def _is_exact(line: dict[str, Any]) -> bool:
+    """Whether a line without a cost is an answer of a party without differential privacy.
+
+    A private party also logs answers without a cost: its offers, and repeated answers, with one sum for each chain.
+    """
+    sent = line["sent"]
+    if "sums" in sent:
+        return sent["sums"]["shape"][-1:] == [POWERS]
+    return "x_sum" in sent and ("epsilon" not in sent or sent["epsilon"]["values"] is None)
 
 
 def check_folder(folder: Path, *, is_private: bool) -> None:

@@ -99,12 +99,14 @@ def serve(
     del debug
     from bnnzoo_federated import Party, Privacy, security
     from bnnzoo_federated import serve as serve_party
+    from bnnzoo_federated.lines import check_certificates
 
     limits = (epsilon, delta, clip)
     privacy = Privacy(*limits) if None not in limits else None  # pyright: ignore[reportArgumentType]
     if privacy is None and limits != (None, None, None):
         raise UsageError("--epsilon, --delta, --clip: require each other; give all three")
     listening = security(tls_ca, tls_cert, tls_key, listening=True)
+    check_certificates(listen, has_certificates=bool(listening))
     party = Party(
         data,
         folder,

@@ -19,20 +19,24 @@ from bnnzoo.data import Scaler, Signature, load_like
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.posterior.backend import arithmetic, keep_programs
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.recipe import Recipe, as_dict, to_yaml
+from bnnzoo.recipe import RUN_FIELDS, Recipe, as_dict, to_yaml
 from bnnzoo.samplers import Penalty
 from bnnzoo.sampling.keys import Keys
 from bnnzoo_federated import checks
 from bnnzoo_federated.asking import PartyQuestions
 from bnnzoo_federated.chains import Chains, Positions
 from bnnzoo_federated.lines import DaskLine, Line, LocalLine
-from bnnzoo_federated.messages import Agreement, Request, Terms, Words
+from bnnzoo_federated.messages import Agreement, Request, Terms, Words, digest_run
 from bnnzoo_federated.party import Party
 from bnnzoo_federated.recording import Recording
 from bnnzoo_federated.scaling import empty_dataset, fit_scaler
 from bnnzoo_federated.strata import Stratum
 
 _RESTARTS = 10
+_OPTIONS = frozenset(
+    ("chains", "warmup", "draws", "thin", "seed", "likelihood", "prior", "standardise", "likelihood_power")
+)
+"""Keywords of `Coordinator.sample` for settings of the recipe."""
 
 Answer = TypeVar("Answer")
 
@@ -77,25 +81,26 @@ class Coordinator:
             force: whether to overwrite `out`.
             observer: function that receives the progress.
             options: `chains`, `warmup`, `draws`, `thin`, `seed`, `likelihood`, `prior`, `standardise`,
-                `likelihood_power`, as in `bnnzoo.sample`.
+                `likelihood_power`, as in `bnnzoo.sample`; all others are refused.
 
         Raises:
             UsageError: if an argument is invalid, or the rows of two parties have different columns.
             BnnzooError: if a party refuses to answer or does not answer in time; the draws so far are then in `out`.
         """
         keep_programs()
-        words = {"init": "prior", **options}
+        _refuse({name: name not in _OPTIONS and options[name] is not None for name in options if name in RUN_FIELDS})
+        words = {**options, "init": "prior"}
         recipe = keywords.recipe_of(model, _random_walk(sampler), data=None, in_memory=True, **words)
-        _check(recipe, options)
+        _check(recipe)
         # If no numbers of steps are given, a run has a time budget; here it uses the default numbers instead.
         recipe = dataclasses.replace(recipe, test_fraction=0.0, budget=None, until=None)
         with arithmetic("float32"):
-            problem, agreements = self._agree(recipe, test)
+            problem, agreements = self._agree(recipe, test, starts)
             self._run(problem, agreements, Path(out), starts, force, observer or (lambda _: None))
         return entrances.open(out)
 
-    def _agree(self, recipe: Recipe, test: Any) -> tuple[Problem, dict[str, Agreement]]:
-        """Agree with all parties on the model, the scaling and each party's terms.
+    def _agree(self, recipe: Recipe, test: Any, starts: Any = None) -> tuple[Problem, dict[str, Agreement]]:
+        """Agree with all parties on the model, the scaling, each party's terms and the initial positions.
 
         Raises:
             UsageError: if two parties have different columns, or a private party does not allow the steps of the run.
@@ -126,8 +131,10 @@ class Coordinator:
         )
         scaling = {field.name: getattr(scaler, field.name).tolist() for field in dataclasses.fields(scaler)}
         recipe_text = to_yaml(problem.resolved_recipe())
+        terms = {name: Terms.from_message(offer) for name, offer in offers.items()}
+        run = digest_run(terms.values(), starts)
         agreements = {
-            name: Agreement(recipe_text, text, scaling, Terms.from_message(offer)) for name, offer in offers.items()
+            name: Agreement(recipe_text, text, scaling, party_terms, run) for name, party_terms in terms.items()
         }
         _check_releases(recipe, self._send_agreements(agreements))
         return problem, agreements
@@ -245,18 +252,21 @@ def _line(party: Party | Line | str) -> Line:
     return LocalLine(party) if isinstance(party, Party) else party
 
 
-def _check(recipe: Recipe, options: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for options that a coordinator without rows does not support."""
-    is_refused_by_name = {
-        "init": recipe.init != "prior",
-        "stochastic": recipe.stochastic != "all",
-        "budget": options.get("budget") is not None,
-        "until": options.get("until") is not None,
-        "keep_warmup": recipe.keep_warmup,
-        "keep": recipe.keep != "draws",
-        "prior_from": recipe.prior_from is not None,
-        "precision": recipe.precision != "float32",
-    }
+def _check(recipe: Recipe) -> None:
+    """Raise `UsageError` if a shipped recipe sets an option that a coordinator without rows does not support."""
+    _refuse(
+        {
+            "stochastic": recipe.stochastic != "all",
+            "keep_warmup": recipe.keep_warmup,
+            "keep": recipe.keep != "draws",
+            "prior_from": recipe.prior_from is not None,
+            "precision": recipe.precision != "float32",
+        }
+    )
+
+
+def _refuse(is_refused_by_name: Mapping[str, bool]) -> None:
+    """Raise `UsageError` with the names of the options that are refused, if there are any."""
     if refused_names := [name for name, is_refused in is_refused_by_name.items() if is_refused]:
         raise UsageError(f"{', '.join(refused_names)}: not supported for federated data; remove it")
 

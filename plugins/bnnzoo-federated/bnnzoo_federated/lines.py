@@ -12,6 +12,8 @@ from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo_federated.messages import Words, printable
 from bnnzoo_federated.plain import communications, read_plain_values_only
 
+_ENCRYPTED = ("tls://", "wss://")
+
 Wait = Callable[[float], Words]
 """Function that waits at most the given number of seconds for the answer to a question.
 
@@ -59,7 +61,11 @@ class DaskLine:
         Args:
             address: address of the party, such as tcp://host:8801.
             connection: Dask's connection arguments for tls://, the result of `security`.
+
+        Raises:
+            UsageError: if only one of a tls:// address and `connection` is given.
         """
+        check_certificates(address, has_certificates=bool(connection))
         self.address = address
         self._dask = communications()
         self._connection = connection or {}
@@ -109,6 +115,29 @@ class DaskLine:
                 cls._loop = asyncio.new_event_loop()
                 threading.Thread(target=cls._loop.run_forever, name="bnnzoo-lines", daemon=True).start()
             return cls._loop
+
+
+def check_certificates(address: str, *, has_certificates: bool) -> None:
+    """Check that an address has certificates if it is encrypted, and only then.
+
+    Args:
+        address: the address of a connection or a listener.
+        has_certificates: whether there is a result of `security` for the address.
+
+    Raises:
+        UsageError: if the address and the certificates do not match.
+    """
+    is_encrypted = address.startswith(_ENCRYPTED)
+    if is_encrypted and not has_certificates:
+        raise UsageError(
+            f"{address}: requires certificates; give --tls-ca, --tls-cert and --tls-key, or from Python the result of "
+            "security(ca, cert, key)"
+        )
+    if has_certificates and not is_encrypted:
+        raise UsageError(
+            f"{address}: conflicts with certificates (--tls-ca, --tls-cert, --tls-key), which are for tls:// "
+            "addresses; use an address that begins with tls://, or remove the certificates"
+        )
 
 
 def security(ca: Path | None, cert: Path | None, key: Path | None, *, listening: bool = False) -> dict[str, Any]:

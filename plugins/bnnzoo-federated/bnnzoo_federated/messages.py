@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,6 +73,8 @@ class Agreement(NamedTuple):
     scaling: Mapping[str, list[Any]]
     """Means and standard deviations by which all parties scale inputs and targets: x_mean, x_sd, y_mean and y_sd."""
     terms: Terms
+    run: str
+    """Result of `digest_run`. Two runs with the same agreement send the same requests."""
 
     @property
     def name(self) -> str:
@@ -82,6 +84,17 @@ class Agreement(NamedTuple):
         attacker who could make two agreements with the same digest could get two sums with the same noise.
         """
         return hashlib.sha256(json.dumps(self._asdict(), sort_keys=True).encode()).hexdigest()
+
+
+def digest_run(terms: Iterable[Terms], starts: Float[Any, "chain dim"] | None) -> str:
+    """Return a digest of the terms of all parties, in their order, and of the initial positions.
+
+    Together with the recipe and the scaling, these determine all requests of a run.
+    """
+    digest = hashlib.sha256(json.dumps([list(party_terms) for party_terms in terms]).encode())
+    if starts is not None:
+        digest.update(np.ascontiguousarray(starts, "<f4").tobytes())
+    return digest.hexdigest()
 
 
 def printable(text: object) -> str:

@@ -130,6 +130,8 @@ class Recording:
                 self._writer.update(self._counts())
                 if self._done:
                     self._writer.finish(complete=False)
+                else:
+                    self._writer.abandon()  # an unfinished run without draws would only block `out`
         self._writer.release()
 
     def _write(self) -> None:

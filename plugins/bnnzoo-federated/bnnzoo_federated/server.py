@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from bnnzoo_federated.lines import check_certificates
 from bnnzoo_federated.party import Party
 from bnnzoo_federated.plain import communications, read_plain_values_only
 
@@ -27,7 +28,11 @@ def serve(
         address: address to listen at, such as tcp://127.0.0.1:8801; port 0 means any free port.
         listening: Dask's listener arguments for tls://, see `security`.
         ready: function that receives the server's address once the server answers.
+
+    Raises:
+        UsageError: if only one of a tls:// address and `listening` is given.
     """
+    check_certificates(address, has_certificates=bool(listening))
     dask = communications()
     asyncio.run(_serve(dask, party, address, listening or {}, ready))
 

@@ -11,9 +11,10 @@ from typing import Any
 import bnnzoo_federated
 import numpy as np
 import pytest
-from bnnzoo_federated import Party
+from bnnzoo_federated import Coordinator, DaskLine, Party
 
 from bnnzoo import cli
+from bnnzoo.errors import UsageError
 from bnnzoo.plugins import registry
 
 
@@ -71,6 +72,26 @@ def test_limits_of_privacy_require_each_other(tmp_path, capsys, monkeypatch):
         "bnnzoo: a: --noise-sd: must be > 0 for differential privacy (got 0.0); use 2 / sqrt(number of parties)\n"
     )
     assert capsys.readouterr().err == expected
+
+
+def test_certificates_and_tls_addresses_require_each_other(tmp_path, capsys):
+    certificates = [word for name in ("ca", "cert", "key") for word in (f"--tls-{name}", "x.pem")]
+    remedy = "requires certificates; give --tls-ca, --tls-cert and --tls-key, or from Python the result of security"
+    for words, message in (
+        (("--listen", "tls://127.0.0.1:0"), f"bnnzoo: tls://127.0.0.1:0: {remedy}"),
+        (certificates, "bnnzoo: tcp://127.0.0.1:0: conflicts with certificates"),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("bnnzoo_federated.security", lambda *files, listening: {"x": 1} if files[0] else {})
+            assert call("party", "serve", tmp_path / "a", "--data", "a.csv", "--batch-size", "5", *words) == 2
+        assert message in capsys.readouterr().err
+    with pytest.raises(UsageError, match=f"^tls://h:1: {remedy}"):
+        Coordinator({"a": "tls://h:1"})
+    with pytest.raises(UsageError, match=r"^tcp://h:1: conflicts with certificates"):
+        DaskLine("tcp://h:1", connection={"ssl_context": None})
+    party = Party((np.zeros((4, 1)), np.arange(4.0)), tmp_path / "b", batch_size=2)
+    with pytest.raises(UsageError, match=f"^tls://h:1: {remedy}"):
+        bnnzoo_federated.serve(party, "tls://h:1")
 
 
 def test_help_shows_party_and_imports_neither_jax_nor_dask():

@@ -372,6 +372,15 @@ def test_a_restarted_or_late_party_changes_no_bit(tmp_path):
     assert not np.array_equal(_draws(first), _draws(_short(Coordinator(other), tmp_path / "3.nc")))
 
 
+def test_a_run_that_fails_before_its_first_draw_leaves_nothing_behind(tmp_path):
+    silent = Unreliable(
+        lambda: Party(tables()[0], tmp_path / "a", batch_size=20), dict.fromkeys(range(10, 999), "late")
+    )
+    with pytest.raises(BnnzooError, match="party a: no answer"):
+        _short(Coordinator({"a": silent}, limit=0.2), tmp_path / "run.nc")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]  # so the same command can be repeated
+
+
 def test_a_party_that_never_answers_ends_the_run(tmp_path):
     silent = Unreliable(
         lambda: Party(tables()[0], tmp_path / "a", batch_size=20), dict.fromkeys(range(10, 999), "late")
@@ -484,6 +493,12 @@ def test_parties_with_other_columns_are_refused(tmp_path):
         ("nuts", {}, "sampler nuts: requires more than sums"),
         ({"name": "penalty", "batch_size": 20}, {}, "sampler.batch_size: each party sets its own batch size"),
         ("penalty", {"init": "map"}, "init: not supported for federated data"),
+        ("penalty", {"budget": "5m", "until": "converged"}, "budget, until: not supported for federated data"),
+        ("penalty", {"precision": "float64"}, "precision: not supported for federated data; remove it"),
+        ("penalty", {"target": ["y"], "test_fraction": 0.2}, "target, test_fraction: not supported for federated"),
+        ("penalty", {"columns": ["a"], "mesh": "chains=2"}, "columns, mesh: not supported for federated data"),
+        ("penalty", {"data": "a.csv"}, "data: not supported for federated data"),
+        ("penalty", {"drawz": 5}, "did you mean"),
     ],
 )
 def test_options_that_need_rows_are_refused(sampler, more, message, tmp_path):

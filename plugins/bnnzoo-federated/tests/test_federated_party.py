@@ -48,7 +48,7 @@ POSITIONS: dict[str, Any] = Request("x", 0, (1, 2), np.zeros((2, 3)), np.zeros((
         ("sums", {**POSITIONS, "here": None}, "TypeError"),
         ("sums", {}, "KeyError"),
         ("agree", {"recipe": 1}, "TypeError"),
-        ("agree", {"recipe": "", "signature": "", "scaling": {}, "terms": ()}, "_Refusal"),
+        ("agree", {"recipe": "", "signature": "", "scaling": {}, "terms": (), "run": ""}, "_Refusal"),
         ("rows", {}, "KeyError"),
         ("\x1b[2J", {}, "KeyError"),
     ],

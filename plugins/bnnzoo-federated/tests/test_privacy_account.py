@@ -172,6 +172,25 @@ def test_a_folder_with_an_account_is_not_used_without_it(tmp_path):
         private(tmp_path / "a")
 
 
+@pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+def test_a_folder_with_answers_without_privacy_gets_no_account(tmp_path):
+    """The exact sums have already been sent, so no limit can hold. Offers alone contain exact sums too."""
+    for name, question in (("a", "sums"), ("b", "offer")):
+        party = Party(ROWS, tmp_path / name, batch_size=9)
+        party.answer("offer", {})
+        if question == "sums":
+            run_with({name: party}, tmp_path / "run.nc")
+            log = tmp_path / name / "sent.jsonl"
+            log.write_text("".join(log.read_text().splitlines(keepends=True)[1:]))
+        with pytest.raises(UsageError, match=r"sent.jsonl: line \d+: was answered without differential privacy, so no"):
+            private(tmp_path / name)
+        assert not (tmp_path / name / "privacy.json").exists()
+    # Positive control: refusals and unknown agreements have no sums.
+    refusing = Party(ROWS, tmp_path / "c", batch_size=9)
+    assert "refused" in refusing.answer("agree", {})
+    assert private(tmp_path / "c").releases_left == 200
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -238,6 +257,22 @@ def test_a_run_states_the_promise_and_is_repeated_at_no_cost(tmp_path):
     assert re.search(r"clipped \(confidential\): \d+\.?\d* % of the differences", text)
     assert "privacy" not in show_log(tmp_path / "b")
     assert "privacy" not in run_with({"b": plain}, tmp_path / "3.nc").summary()
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+def test_another_run_with_the_same_recipe_is_not_promised_free_releases(tmp_path):
+    """Other initial positions and other terms of another party change the requests, so the answers are charged."""
+    lengths = {"warmup": 5, "draws": 5}
+    private_party, other = private(tmp_path / "a", releases=30), Party(tables()[2], tmp_path / "b", batch_size=30)
+    starts = np.zeros((2, 3), np.float32)
+    run_with({"a": private_party, "b": other}, tmp_path / "1.nc", starts=starts, **lengths)
+    assert private_party.releases_left == 9
+    run_with({"a": private_party, "b": other}, tmp_path / "2.nc", starts=starts, **lengths)  # repeated at no cost
+    more_rows = Party(tables()[2], tmp_path / "b", batch_size=40)
+    for second, more in ((other, {"starts": starts + 1}), (other, {}), (more_rows, {"starts": starts})):
+        with pytest.raises(UsageError, match="allows 9 releases, and this run needs 21"):
+            run_with({"a": private_party, "b": second}, tmp_path / "3.nc", **lengths, **more)
+    assert private_party.releases_left == 9
 
 
 def test_a_run_that_needs_too_many_releases_is_refused_before_it_costs_anything(tmp_path):

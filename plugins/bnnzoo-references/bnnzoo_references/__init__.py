@@ -35,7 +35,7 @@ def bnnzoo_datasets() -> list[Entry]:
 @hookimpl
 def bnnzoo_priors() -> list[Entry]:
     """Return the prior of the known network."""
-    summary = "N(0, inner^2) in the first layer, N(0, outer^2) on output weights, N(0, 1) on output biases"
+    summary = "N(0, inner^2) in the first layer, N(0, outer^2) on other weights, N(0, 1) on other biases"
     return [Entry("two-scales", "bnnzoo_references.prior:TwoScales", summary)]
 
 

@@ -100,6 +100,17 @@ def test_a_run_of_another_posterior_is_refused(options, message, tmp_path):
         bnnzoo.compare([run], reference="known-network")
 
 
+def test_a_refusal_names_only_a_registered_recipe():
+    """A reference of another package may have no recipe of its name."""
+    known, poisson = find_reference("known-network"), find_reference("poisson")
+    for name, remedy in (
+        ("known-network", "use the recipe reference-known-network"),
+        ("bumps", "use the recipe in bnnzoo info reference bumps"),
+    ):
+        with pytest.raises(UsageError, match=f"; {remedy}$"):
+            known._replace(name=name).distances(poisson.run, "run")
+
+
 def test_an_unknown_name_is_refused_and_a_reference_in_doubt_is_reported(exact):
     with pytest.raises(NotFoundError, match="no reference named 'known-net'; did you mean known-network"):
         bnnzoo.compare([exact], reference="known-net")

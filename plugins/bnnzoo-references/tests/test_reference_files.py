@@ -9,11 +9,13 @@ from pathlib import Path
 import bnnzoo_references
 import numpy as np
 import pytest
+from bnnzoo_references.prior import TwoScales
 
 import bnnzoo
-from bnnzoo import cli
+from bnnzoo import Layout, UsageError, cli
 from bnnzoo.plugins import registry
 from bnnzoo.plugins.entry_files import file_of
+from bnnzoo.posterior.layout import Block
 from bnnzoo.recipe import as_dict, read_layer, recipe_from, resolve
 
 PACKAGE = Path(bnnzoo_references.__file__).parent
@@ -80,6 +82,16 @@ def test_the_references_are_listed_and_described(capsys):
     for words in ("reference poisson, from bnnzoo-references", "status", "rhat", "versions", "recipe:\nmodel:"):
         assert words in out
     assert cli.run(["plugins", "--check"]) == 0
+
+
+def test_the_scale_of_a_layer_does_not_depend_on_the_sampled_layers():
+    """With `stochastic` last, the layout has only the last layer."""
+    blocks = (Block("layers_0_weight", (2, 1), 0), Block("layers_1_weight", (1, 2), 2), Block("layers_1_bias", (1,), 4))
+    assert TwoScales().distribution(Layout(blocks)).scale.tolist() == [2.0, 2.0, 0.25, 0.25, 1.0]
+    last = (Block("layers_1_weight", (1, 2), 0), Block("layers_1_bias", (1,), 2))
+    assert TwoScales().distribution(Layout(last)).scale.tolist() == [0.25, 0.25, 1.0]
+    with pytest.raises(UsageError, match=r"prior two-scales: requires the parameters of an mlp.*\(got weight\)"):
+        TwoScales().distribution(Layout((Block("weight", (1, 2), 0),)))
 
 
 def test_the_known_network_has_the_known_moments():
