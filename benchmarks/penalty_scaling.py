@@ -17,9 +17,9 @@ network     a full mlp 20-16-1 (tanh). ESS is that of its predictions at 50 inpu
             compared with those of NUTS in the same run. Three rows move the anchor during sampling (moving_anchors.py).
             Four chains of NUTS from one trained network give the initial positions, so that all are in one mode.
 identified  the directions of an mlp 20-5-1 and of a 20-16-1 that the data determine (`--stochastic identified`), with
-            the rest at the mode. All methods sample the same block, whose coordinates are whitened. ESS is that of the
-            coordinates. Variances over all chains are compared with those of NUTS up to 1e5 rows, and of full-batch hmc
-            beyond.
+            the rest at the mode. All methods sample the same block, whose coordinates are whitened. If blackjax is
+            installed, its MALA and HMC take part. ESS is that of the coordinates. Variances over all chains are
+            compared with those of NUTS up to 1e5 rows, and of full-batch hmc beyond.
 linearised  the same networks, linearised at their mode (`--stochastic linearised`), for the sign of the target as its
             label. With a normal likelihood the log posterior would be quadratic, and the control variate exact.
 lenet       the directions of a LeNet (`cnn`) with the largest curvature (`--stochastic identified`), for images of a
@@ -180,7 +180,7 @@ def blackjax_method(
 def blackjax_methods(
     posterior: NetworkPosterior, mode: np.ndarray, covariance: np.ndarray, draws: dict[str, int]
 ) -> dict[str, Method]:
-    """Return BlackJAX's random walk and MALA with the optimal step sizes for a Gaussian and the given draws."""
+    """Return kernels of BlackJAX with step sizes that suit a Gaussian, for the given numbers of draws."""
     try:
         import blackjax
     except ImportError:
@@ -190,6 +190,7 @@ def blackjax_methods(
     kernels = {
         "random walk": lambda f: blackjax.normal_random_walk(f, 2.38 / dim**0.5 * jnp.ones(dim)),
         "mala": lambda f: blackjax.mala(f, 0.5 * 1.65**2 / dim ** (1 / 3)),
+        "hmc": lambda f: blackjax.hmc(f, 1.2 / dim**0.25, jnp.ones(dim), 5),
     }
     return {f"BlackJAX {n}": blackjax_method(kernels[n], posterior, mode, covariance, k) for n, k in draws.items()}
 
@@ -451,6 +452,8 @@ def subspace(
     walk, tree, nuts = lengths
     methods = {"mala": ours(posterior, Mala(step_size=0.05), starts, warmup=walk, draws=walk)}
     methods["hmc"] = ours(posterior, Hmc(step_size=0.3, num_steps=5), starts, warmup=tree, draws=tree)
+    dim = posterior.layout.dim
+    methods |= blackjax_methods(posterior, np.asarray(posterior.centre()), np.eye(dim), {"mala": walk, "hmc": tree})
     if nuts:
         methods["nuts"] = ours(posterior, Nuts(max_tree_depth=5), starts, warmup=tree, draws=nuts)
     sampler = Penalty(control_variate="second", proposal="hmc", step_size=0.3)
