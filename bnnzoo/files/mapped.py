@@ -30,7 +30,7 @@ _BLOCK_BYTES = 2**24
 """Size of the blocks in which mapped arrays are read and written, in bytes."""
 _ROOMY_FOLDER = Path("/var/tmp")
 """Folder for large temporary files on Unix. The usual folder, /tmp, is often in memory."""
-_SECONDS_BETWEEN_TRIMS = 0.05
+_SECONDS_BETWEEN_TRIMS = 0.02
 _MAPPINGS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 """The mappings of all arrays that exist."""
 _TRIMMER = threading.Event()
@@ -127,7 +127,7 @@ def take(array: NDArray[Any], indices: Int[np.ndarray, " taken"]) -> NDArray[Any
 
 
 def _trim_later(array: np.memmap) -> None:
-    """Return the pages of a mapped array to the system twenty times per second. Their content stays in the file.
+    """Return the pages of a mapped array to the system fifty times per second. Their content stays in the file.
 
     The operating system takes the pages back only when it needs memory. Until then the pages would count as memory of
     this process, and a job scheduler may end a process that uses too much memory.

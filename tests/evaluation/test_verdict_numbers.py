@@ -309,6 +309,7 @@ def test_a_diagnosis_uses_some_draws_and_all_steps(monkeypatch):
     diverging = np.zeros((2, 10))
     diverging[0, 1] = 1.0
     about = {"exactness": "exact", "complete": 1, "draws_requested": 12, "regime_ok": 1, "regime": "fine"}
+    about["draws_done"] = 11
     inspected = {"inspected": '{"unseen": [0.5]}'}
 
     def predictor(count: int, **more: Any) -> Any:
@@ -332,7 +333,7 @@ def test_a_diagnosis_uses_some_draws_and_all_steps(monkeypatch):
     against = lambda predictor, draws_judged, probes: {"remoteness": float(predictor is looked)}  # noqa: E731
     monkeypatch.setattr(diagnostics, "distance_from_data", against)
     result = diagnostics.of_run(all_draws)
-    assert (result["draws"], result["draws_judged"], result["draws_requested"], result["chains"]) == (10, 5, 12, 2)
+    assert (result["draws"], result["draws_judged"], result["draws_requested"], result["chains"]) == (11, 5, 12, 2)
     assert (result["rhat"], result["weights_ess"]) == (convergence(values)["rhat"], 2)
     assert (result["weights_rhat"], result["still_chains"], result["remoteness"]) == (1.3, 1, 1)
     assert result["diverging"] == 1 / 20

@@ -18,7 +18,7 @@ import tiny
 from bnnzoo.api import entrances, resuming
 from bnnzoo.cli.zoo import runnable
 from bnnzoo.errors import BnnzooWarning, InterruptedRunError, NotFoundError, UsageError
-from bnnzoo.plugins import registry
+from bnnzoo.plugins import failures, registry
 from bnnzoo.plugins.entry_files import file_of
 from bnnzoo.plugins.failures import PluginError
 from bnnzoo.recipe import as_dict, read_layer, recipe_from, resolve, shipped_names, to_yaml
@@ -319,6 +319,7 @@ def test_an_unreadable_recipe_does_not_stop_other_plugins(site, content):
 
 def test_a_known_package_is_named(site, monkeypatch):
     monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
+    monkeypatch.setattr(failures, "is_installed", lambda package: False)
     registry.reset()
     with pytest.raises(NotFoundError, match="pip install bnnzoo-blackjax"):
         registry.find("samplers", "barker")

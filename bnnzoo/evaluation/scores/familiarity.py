@@ -93,9 +93,8 @@ def of_run(
         outside = new_rows.inputs_of(predictor, spec, unseen=unseen)
     unit = 1.0 if predictor.classifies or predictor.is_density else _target_sds(predictor)
     score_sets = []
-    # Without the log densities or the training rows the best draw is unknown, and its scores are left out.
-    has_best = "lp" in predictor.record.statistics or predictor.record.has_training_rows
-    for draw in (None, best_draw(predictor)) if has_best else (None,):
+    best = best_draw(predictor)
+    for draw in (None,) if best is None else (None, best):
         for x in (inside, outside):
             if predictor.is_density:
                 score_sets.append({"nll": -predictor.moments(x, x, draw=draw).log_density})
@@ -154,17 +153,16 @@ def noise(x: Shaped[np.ndarray, "row ..."], rows: int, *, seed: int = 0) -> Shap
     return generator.uniform(low - margin, high + margin, shape).astype(x.dtype)
 
 
-def best_draw(predictor: Predictor) -> int:
+def best_draw(predictor: Predictor) -> int | None:
     """Return the index of the draw with the highest log posterior density.
 
-    If the log density was not recorded, the log-likelihood of at most 2000 training rows is used.
-
-    Raises:
-        UsageError: if the log density was not recorded and the file has no training rows.
+    If the log density was not recorded, the log-likelihood of at most 2000 training rows is used. The result is None if
+    the file has no training rows either.
     """
     if "lp" in predictor.record.statistics:
         return int(np.argmax(predictor.record.statistics["lp"]))
-    predictor.record.require_training_rows("the best draw")
+    if not predictor.record.has_training_rows:
+        return None
     x, y = predictor.record.training_rows(_BEST_OF_ROWS)
     chains, count = predictor.record.shape
     pieces = (np.arange(count)[piece] for piece in blocking.blocks(count, chains * len(x)))
