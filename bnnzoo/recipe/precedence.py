@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from bnnzoo.errors import UsageError
-from bnnzoo.plugins import registry
+from bnnzoo.plugins import failures, registry
 from bnnzoo.recipe import duration, mesh, yaml
 from bnnzoo.recipe.layers import Layer, Value, file_layer, layer_of, option_layer
 from bnnzoo.recipe.parts import Part, validate
@@ -182,16 +182,20 @@ def _keep_one_prior(parts: dict[str, Part], run: dict[str, Value], layers: list[
 
 
 def _missing_parts(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
-    """Return a message for each unknown part, if a recipe requires packages that are not installed."""
+    """Return a message for each unknown part, if a recipe requires packages that are not available."""
     required_packages = dict.fromkeys(package for layer in layers for package in layer.requires)
     if not required_packages:
         return []
     loaded_packages = {plugin.distribution for plugin in registry.plugins()}
-    packages = " ".join(package for package in required_packages if registry.canonical(package) not in loaded_packages)
+    absent = [package for package in required_packages if registry.canonical(package) not in loaded_packages]
+    missing = [package for package in absent if not failures.is_installed(package)]
+    reason = f"not installed: pip install {' '.join(missing)}"
+    if not missing:
+        reason = f"disabled: {', '.join(absent)}; {failures.ENABLE}"
     return [
-        f"no {kind} named {part.name!r}; this recipe needs packages that are not installed: pip install {packages}"
+        f"no {kind} named {part.name!r}; this recipe needs packages that are {reason}"
         for kind, part in parts.items()
-        if packages and part.name and registry.get(f"{kind}s", part.name) is None
+        if absent and part.name and registry.get(f"{kind}s", part.name) is None
     ]
 
 
