@@ -222,8 +222,11 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
         key_theta, key_local = jax.random.split(key)
         theta = mean + scale * standard_normal(mean, key=key_theta)
         # In a subspace, the weights of a layer are not independent, so its outputs cannot be drawn separately.
-        is_network = isinstance(posterior, NetworkPosterior) and not isinstance(posterior.network, SubspaceNetwork)
-        if self.reparameterisation == "local" and is_network:
+        if (
+            self.reparameterisation == "local"
+            and isinstance(posterior, NetworkPosterior)
+            and not isinstance(posterior.network, SubspaceNetwork)
+        ):
             outputs = pre_activations.outputs(posterior, mean, scale, theta, jnp.asarray(rows.x), key=key_local)
             values = jax.vmap(posterior.likelihood_at(theta).log_prob)(outputs, jnp.asarray(rows.y))
         else:
