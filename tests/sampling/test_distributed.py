@@ -277,6 +277,29 @@ def test_two_processes_draw_what_one_draws(arguments, tmp_path):
 
 
 @pytest.mark.slow
+def test_processes_share_the_passes_of_a_cluster(tmp_path):
+    """The first process asks the workers for the anchor. Both sample the subspace that one process finds."""
+    distributed = pytest.importorskip("distributed")
+    single, double = tmp_path / "one.nc", tmp_path / "two.nc"
+    arguments = "sample mlp penalty --stochastic identified:20 --model.hidden [3] --sampler.control-variate second"
+    shared = (*arguments.split(), "--init", "map", "--chains", "2", "--warmup", "40", "--draws", "20", *SHORT)
+    workers = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "protocol": "tcp"}
+    with distributed.LocalCluster(**workers, dashboard_address=":0") as cluster:
+        command = (*shared, "--scheduler", cluster.scheduler_address)
+        alone(*command, "-o", str(single))
+        first, other = ended(begun([*command, "--json", "-o", str(double)]))
+    assert (first[0], other[0]) == (0, 0), (first[2], other[2])
+    assert json.loads(first[1])["complete"] == 1
+    assert other[1] == ""
+    runs = [bnnzoo.open(path) for path in (single, double)]
+    assert [run.attributes["row_shards"] for run in runs] == [2, 2]
+    for name in ("fixed_mode", "fixed_basis"):
+        expected, actual = (run.posterior["constant_data"][name].values for run in runs)
+        np.testing.assert_array_equal(actual, expected)
+    assert draws_of(double)["z"].shape == draws_of(single)["z"].shape
+
+
+@pytest.mark.slow
 def test_a_process_that_dies_leaves_a_run_that_goes_on_in_one(tmp_path):
     out, reference = tmp_path / "run.nc", tmp_path / "whole.nc"
     arguments = ("sample", "mlp", "random-walk", *LONG)
