@@ -242,9 +242,9 @@ def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
     Raises:
         UsageError: if there is no run at this path, or if the file is damaged or was not written by bnnzoo.
     """
-    own = model if isinstance(model, AbstractPosterior) else own_model(model)
+    own_part = model if isinstance(model, AbstractPosterior) else own_model(model)
     path = user_paths.checked_path(path)
-    return Run(store.open_tree(path), path, model=own)
+    return Run(store.open_tree(path), path, model=own_part)
 
 
 def opened(run: Run | str | Path) -> Run:
@@ -287,12 +287,12 @@ def _run_by_hand(
             "and likelihood; remove these arguments"
         )
     began, log = clock.run_start(), select_observers(log_to)
-    named = isinstance(init, str)
-    words = {**options, "init": init if named else None}
+    is_named = isinstance(init, str)
+    words = {**options, "init": init if is_named else None}
     recipe = resolve(type(posterior).__name__, type(sampler).__name__, [], words)
     with jax_for(recipe):
         problem = Problem.by_hand(recipe, posterior, sampler)
-        starts = None if named else init
+        starts = None if is_named else init
         launch(
             problem,
             out,

@@ -71,23 +71,23 @@ class Reference(NamedTuple):
         return f"the recipe {recipe}" if is_registered else f"the recipe in bnnzoo info reference {self.name}"
 
     def _require_same_posterior(self, run: Run, name: str) -> None:
-        stored, own = self.run.attributes, run.attributes
-        if "signature" not in own:
+        stored, run_attributes = self.run.attributes, run.attributes
+        if "signature" not in run_attributes:
             raise UsageError(
                 f"{name}: its posterior was made in Python, so it cannot be compared with the reference {self.name}; "
                 f"use {self._recipe}"
             )
-        expected, got = (_settings(attributes) for attributes in (stored, own))
+        expected, actual = (_settings(attributes) for attributes in (stored, run_attributes))
         for key in _SAME:
-            if expected[key] != got[key]:
+            if expected[key] != actual[key]:
                 raise UsageError(
                     f"{name}: its {key} differs from that of the reference {self.name}: expected "
-                    f"{_words(expected[key])}, got {_words(got[key])}; use {self._recipe}"
+                    f"{_words(expected[key])}, got {_words(actual[key])}; use {self._recipe}"
                 )
-        if own.get("data_sha256") != stored["data_sha256"]:
+        if run_attributes.get("data_sha256") != stored["data_sha256"]:
             raise UsageError(
-                f"{name}: its training rows differ from those of the reference {self.name} (got {own.get('rows')} "
-                f"rows, expected {stored['rows']}); sample with [[data={expected['data']}]]"
+                f"{name}: its training rows differ from those of the reference {self.name} (got "
+                f"{run_attributes.get('rows')} rows, expected {stored['rows']}); sample with [[data={expected['data']}]]"
             )
 
 

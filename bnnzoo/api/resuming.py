@@ -69,7 +69,7 @@ def resume(
         InterruptedRunError: if the run was interrupted; the message shows how to continue it.
         BnnzooError: if the chains cannot continue; the message states where the draws so far are.
     """
-    began, out, own, log = (
+    began, out, own_part, log = (
         clock.run_start(),
         user_paths.checked_path(path),
         entrances.own_model(model),
@@ -86,20 +86,20 @@ def resume(
     unfinished = None if adds_draws else store.resumable(out, from_part)
     recipe = _stored_recipe(out, store.attributes_of(out) if unfinished is None else unfinished[0].attributes)
     with (
-        observer_in_python(progress=progress and observer is None) as shown,
+        observer_in_python(progress=progress and observer is None) as screen,
         stop_on_interrupt() as interrupt,
         entrances.jax_for(recipe),
     ):
         if unfinished is None:
-            unfinished = _extended(out, draws=draws, budget=budget, model=own)
+            unfinished = _extended(out, draws=draws, budget=budget, model=own_part)
         relaunch(
             *unfinished,
             extends=adds_draws,
             allow_inexact=allow_inexact,
             break_lock=break_lock,
             start_time=began,
-            model=own,
-            tell=entrances.first_process_observer(observer or shown),
+            model=own_part,
+            tell=entrances.first_process_observer(observer or screen),
             stop=stop or interrupt,
             log=log,
         )

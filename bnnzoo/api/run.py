@@ -200,8 +200,8 @@ class Run(AbstractRunPredictions):
         intervals: dict[str, Estimate] = {}
         with row_shards(scheduler) as shards:
             if interval is not None:  # first, because this may raise an error, and the metrics take longer
-                how: dict[str, Any] = {"calibration": calibration, "observer": observer}
-                intervals = prediction_intervals.estimates(self.predictor, x, y, interval, level, **how)
+                options: dict[str, Any] = {"calibration": calibration, "observer": observer}
+                intervals = prediction_intervals.estimates(self.predictor, x, y, interval, level, **options)
             predictor = self.predictor if shards is None else self.predictor.with_row_map(shards)
             estimates = evaluate.of_rows(predictor, x, y).estimates | intervals
             if data is None:

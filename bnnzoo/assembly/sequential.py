@@ -109,10 +109,10 @@ def _with_settings_of(earlier: Problem, recipe: Recipe, path: Path) -> Recipe:
         )
     changes: dict[str, Any] = {}
     for name in _SHARED_SETTINGS:
-        value, own = getattr(earlier.recipe, name), getattr(recipe, name)
-        if own != value and own is not None and name in recipe.where:
+        value, own_value = getattr(earlier.recipe, name), getattr(recipe, name)
+        if own_value != value and own_value is not None and name in recipe.where:
             raise UsageError(
-                f"{path}: [[prior_from]]: the run has {setting(name, value)} (got {own}); use the same value"
+                f"{path}: [[prior_from]]: the run has {setting(name, value)} (got {own_value}); use the same value"
             )
         changes[name] = value
     parts = earlier.resolved_recipe()
@@ -198,7 +198,7 @@ def _moments(record: Record, posterior: NetworkPosterior, precision: str) -> Mom
     Raises:
         UsageError: if a parameter of the network is missing in the run, or has another shape or no variance.
     """
-    sampled, own = record.tree[schema.POSTERIOR].data_vars, posterior.own_parameters()
+    sampled, own_parameters = record.tree[schema.POSTERIOR].data_vars, posterior.own_parameters()
     moments: dict[str, _BlockMoments] = {}
     for block in posterior.layout.blocks:
         shape = sampled[block.name].shape[2:] if block.name in sampled else None
@@ -211,7 +211,7 @@ def _moments(record: Record, posterior: NetworkPosterior, precision: str) -> Mom
                 f"{list(block.shape)} here; use the model of that run"
             )
         moments[block.name] = _block_moments(
-            record, block.name, own[block.name].unconstrained if block.name in own else None
+            record, block.name, own_parameters[block.name].unconstrained if block.name in own_parameters else None
         )
         if not (np.isfinite(moments[block.name].sd) & (moments[block.name].sd > 0)).all():
             raise UsageError(

@@ -134,13 +134,13 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> bool:
-    if asked:
+def _print_version(is_requested: bool) -> bool:
+    if is_requested:
         from importlib.metadata import version  # this import takes as long as all others together
 
         typer.echo(version("bnnzoo"))
         raise typer.Exit
-    return asked
+    return is_requested
 
 
 @app.callback()

@@ -247,11 +247,11 @@ class _Check(NamedTuple):
         name = arguments.get("name")
         return {self.kind: (name, part_options(self.kind, name))} if name else {}
 
-    def run(self, *, name: str, fields: dict[str, str], quiet: bool, json: bool, **given: Any) -> None:
-        """Run the command. `fields` has the fields of the part, and `given` has the options of the command."""
+    def run(self, *, name: str, fields: dict[str, str], quiet: bool, json: bool, **options: Any) -> None:
+        """Run the command. `fields` has the fields of the part, and `options` has the options of the command."""
         settings_given = {
             key: value
-            for key, value in given.items()
+            for key, value in options.items()
             if value is not None and key not in ("no_plugins", "debug", "words")
         }
         for name_given, required_name in self.required_options.items():

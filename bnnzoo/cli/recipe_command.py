@@ -45,13 +45,13 @@ def add_recipe_command(
             does not accept these.
     """
     extra_names = {extra.name for extra in extras}
-    read = functools.cache(read_layer)  # a pipe can be read only once
+    read_layer_once = functools.cache(read_layer)  # a pipe can be read only once
 
-    def run(**given: Any) -> None:
-        model, sampler, fields, words = (given.pop(word) for word in ("model", "sampler", "fields", "words"))
+    def run(**options: Any) -> None:
+        model, sampler, fields, words = (options.pop(word) for word in ("model", "sampler", "fields", "words"))
         given_options = [
             *fields,
-            *(key for key, value in given.items() if value is not None and key not in extra_names),
+            *(key for key, value in options.items() if value is not None and key not in extra_names),
         ]
         if by_name is not None and model and not sampler:
             is_run_file = model.endswith(".nc")
@@ -63,13 +63,13 @@ def add_recipe_command(
             if is_run_file or not given_options:
                 by_name(model)
                 return
-        configs = given.pop("config") or []
-        layers = [read(source) for source in configs]
-        extra_values = {key: given.pop(key) for key in list(given) if key in extra_names}
+        configs = options.pop("config") or []
+        layers = [read_layer_once(source) for source in configs]
+        extra_values = {key: options.pop(key) for key in list(options) if key in extra_names}
         refuse_input_as_output(extra_values["out"], configs)
         from bnnzoo.api.choose_recipe import recipe_and_data
 
-        options = {**given, **fields, "model": model, "sampler": sampler}
+        options = {**options, **fields, "model": model, "sampler": sampler}
         with observer(quiet=bool(extra_values["quiet"])):
             chosen_recipe = recipe_and_data(layers, options)
         body(*chosen_recipe, words=words, **extra_values)
@@ -80,7 +80,7 @@ def add_recipe_command(
         *_options(),
         *extras,
     ]
-    add_command(app, name, run, parameters, body.__doc__, lambda arguments: _select_parts(arguments, read))
+    add_command(app, name, run, parameters, body.__doc__, lambda arguments: _select_parts(arguments, read_layer_once))
 
 
 def _check_names(names: Mapping[str, str]) -> None:
@@ -90,9 +90,11 @@ def _check_names(names: Mapping[str, str]) -> None:
             registry.find(f"{kind}s", name)
 
 
-def _select_parts(arguments: dict[str, Any], read: Callable[[str], Layer]) -> dict[str, tuple[str, PartOptions]]:
+def _select_parts(
+    arguments: dict[str, Any], read_layer_once: Callable[[str], Layer]
+) -> dict[str, tuple[str, PartOptions]]:
     """Return the name and the options of each part (model, sampler, ...) that these arguments select, by kind."""
-    layers = [read(source) for source in arguments.get("config") or []]
+    layers = [read_layer_once(source) for source in arguments.get("config") or []]
     part_arguments = {key: arguments.get(key) for key in ("data", "likelihood", "prior")}
     names = part_names(arguments.get("model"), arguments.get("sampler"), layers, part_arguments)
     _check_names(names)

@@ -227,19 +227,19 @@ def _last_name(kind: str, layers: list[Layer]) -> str:
     return names[-1] if names else ""
 
 
-def _without_overridden_fields(layer: Layer, named: Mapping[str, str]) -> Layer:
+def _without_overridden_fields(layer: Layer, user_names: Mapping[str, str]) -> Layer:
     """Return a shipped recipe without its fields of the likelihood or the prior if the user names this part.
 
-    `named` contains the name that the user gave for each part, or "". The fields are kept if the recipe itself names
-    the part.
+    `user_names` contains the name that the user gave for each part, or "". The fields are kept if the recipe itself
+    names the part.
     """
     overridden = [
         kind_named
         for kind_named in ("likelihood", "prior")
-        if named[kind_named] and kind_named in layer.parts and layer.parts[kind_named].name is None
+        if user_names[kind_named] and kind_named in layer.parts and layer.parts[kind_named].name is None
     ]
     parts = {kind: part for kind, part in layer.parts.items() if kind not in overridden}
-    return replace(layer, parts=parts, example=layer.example and _without_overridden_fields(layer.example, named))
+    return replace(layer, parts=parts, example=layer.example and _without_overridden_fields(layer.example, user_names))
 
 
 def _merge_part(kind: str, layers: list[Layer]) -> Part:

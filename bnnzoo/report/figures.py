@@ -176,12 +176,12 @@ def write(
         check_free(path, force=force)
     rows: list[dict[str, Any]] = []
     options: dict[str, Mapping[str, Any]] = {"band": band, "ood": {"spec": ood}}
-    drawn = {name: attempt(partial(picture, runs, name, **options.get(name, {}))) for name in picture_names}
-    for name, result in drawn.items():
+    pictures = {name: attempt(partial(picture, runs, name, **options.get(name, {}))) for name in picture_names}
+    for name, result in pictures.items():
         has_options = (name == "band" and band) or (name == "ood" and has_ood_option)
         if isinstance(result, BnnzooError) and (is_single_file or has_options):
             raise result
-    for name, result in drawn.items():
+    for name, result in pictures.items():
         if isinstance(result, BnnzooError):
             rows.append({"picture": name, "file": None, "why": str(result)})
             continue

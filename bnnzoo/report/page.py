@@ -78,7 +78,7 @@ def page(predictor: Predictor) -> str:
         ),
         "recipe": _recipe(attributes, recipe),
         "versions": _table(("", ""), sorted(json.loads(attributes.get("versions", "{}")).items())),
-        "missing": _missing(
+        "missing": _missing_pictures(
             {name: reason for name, reason in picture_by_name.items() if not isinstance(reason, Picture)}
         ),
     }
@@ -218,7 +218,7 @@ def _recipe(attributes: Mapping[str, Any], recipe: str) -> str:
     return text
 
 
-def _missing(reasons: Mapping[str, object]) -> str:
+def _missing_pictures(reasons: Mapping[str, object]) -> str:
     if not reasons:
         return ""
     table = _table(("picture", "reason"), [(name, str(reason)) for name, reason in reasons.items()])

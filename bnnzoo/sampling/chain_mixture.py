@@ -75,10 +75,10 @@ def _describe_calibration(predictor: Predictor, weights: Stacking | None) -> str
     if weights is not None:
         weighted.record.tree.attrs["chain_weights"] = _as_json(weights)
     x, y = weighted.record.test_rows()
-    known = int(uncensored_rows(y).sum())
-    if not known:
+    num_uncensored = int(uncensored_rows(y).sum())
+    if not num_uncensored:
         return ""
-    answer = findings.answer_calibrated(evaluate.of_rows(weighted, x, y).calibration, known)
+    answer = findings.answer_calibrated(evaluate.of_rows(weighted, x, y).calibration, num_uncensored)
     return answer.text[:1].lower() + answer.text[1:].rstrip(".")
 
 

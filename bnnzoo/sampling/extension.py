@@ -64,9 +64,9 @@ def _longer_recipe(
         return dataclasses.replace(recipe, draws=draws)
     assert budget is not None
     try:
-        more = duration.seconds(budget)
+        more_seconds = duration.seconds(budget)
     except ValueError as error:
         raise UsageError(f"[[budget]]: {error}") from None
-    used = float(attributes["seconds_warmup"]) + float(attributes["seconds_sampling"])
-    total = f"{math.ceil(used + more)}s"
+    used_seconds = float(attributes["seconds_warmup"]) + float(attributes["seconds_sampling"])
+    total = f"{math.ceil(used_seconds + more_seconds)}s"
     return dataclasses.replace(recipe, draws=recipe.draws + MOST_DRAWS, budget=total, until="converged")

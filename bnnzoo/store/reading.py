@@ -262,9 +262,9 @@ def _tree_of_parts(run: Unfinished, every: int = 1) -> xr.DataTree:
     for draws, groups in run.blocks():
         for group, values in groups.items():
             last = first[group] + draws[group]
-            begin, end = ceil(first[group] / every), ceil(last / every)
+            start, end = ceil(first[group] / every), ceil(last / every)
             for name, array in values.items():
-                arrays_by_group[group][name][:, begin:end] = array[:, begin * every - first[group] :: every]
+                arrays_by_group[group][name][:, start:end] = array[:, start * every - first[group] :: every]
             first[group] = last
     tree: dict[str, xr.Dataset] = {}
     for group, arrays in arrays_by_group.items():

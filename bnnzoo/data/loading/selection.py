@@ -168,26 +168,28 @@ def check_same_columns(table: AbstractTable, choice: ColumnChoice, signature: Si
     plain_inputs = [column.name for column in encoding.columns if not column.exposure]
     is_density = signature.task == "density"
     texts = [column.name for column in encoding.columns if column.kind == "text"]
-    used = [*plain_inputs, *signature.target_names, signature.exposure]
-    chosen = {name: _expand_names(getattr(choice, name), table) for name in ("target", "columns", "categories", "drop")}
+    used_columns = [*plain_inputs, *signature.target_names, signature.exposure]
+    selected_columns = {
+        name: _expand_names(getattr(choice, name), table) for name in ("target", "columns", "categories", "drop")
+    }
     expected = {"target": list(signature.target_names), "columns": plain_inputs, "exposure": [signature.exposure]}
     if is_density and choice.columns and choice.target:
-        del chosen["columns"]  # the targets are the columns of the density
-    for name, names in {**chosen, "exposure": tuple(filter(None, (choice.exposure,)))}.items():
+        del selected_columns["columns"]  # the targets are the columns of the density
+    for name, names in {**selected_columns, "exposure": tuple(filter(None, (choice.exposure,)))}.items():
         if name in expected and names and set(names) != set(expected[name]):
             earlier = list_names(filter(None, expected[name])) or "none"
             raise UsageError(
                 f"{table.where}: {setting(name, list_names(names))}: the run of [[prior_from]] has other columns "
                 f"({earlier}); use these"
             )
-    for name in chosen["categories"]:
+    for name in selected_columns["categories"]:
         if name not in texts:
             raise UsageError(
                 f"{table.where}: {setting('categories', name)}: the column has no categories in the run of "
                 "[[prior_from]]; remove the option"
             )
-    for name in chosen["drop"]:
-        if name in used:
+    for name in selected_columns["drop"]:
+        if name in used_columns:
             raise UsageError(
                 f"{table.where}: {setting('drop', name)}: the run of [[prior_from]] uses this column; remove the option"
             )

@@ -210,8 +210,8 @@ def _new_rows(
     keep, left_out = _complete_rows(cells, table.where, "fill some in, or train with [[missing=median]]")
     if left_out:
         warnings.warn(f"{table.where}: {left_out}", BnnzooWarning, stacklevel=2)
-    kept = np.flatnonzero(keep)
-    return encode(encoding, [keep_rows(column, kept) for column in inputs]), outputs, kept
+    kept_rows = np.flatnonzero(keep)
+    return encode(encoding, [keep_rows(column, kept_rows) for column in inputs]), outputs, kept_rows
 
 
 def _complete_rows(cells: Sequence[Cells], where: str, remedy: str) -> tuple[NDArray[np.bool_], str]:

@@ -97,16 +97,16 @@ def halves(num_chains: int) -> list[tuple[Int[np.ndarray, " half"], Int[np.ndarr
 
 def _combination(start: int, stop: int, size: int, number: int) -> list[int]:
     """Return the combination of `size` integers in [start, stop) at position `number` of the lexicographic order."""
-    chosen: list[int] = []
+    members: list[int] = []
     for value in range(start, stop):
-        if len(chosen) == size:
+        if len(members) == size:
             break
-        with_value = math.comb(stop - value - 1, size - len(chosen) - 1)
+        with_value = math.comb(stop - value - 1, size - len(members) - 1)
         if number < with_value:
-            chosen.append(value)
+            members.append(value)
         else:
             number -= with_value
-    return chosen
+    return members
 
 
 def _integral(

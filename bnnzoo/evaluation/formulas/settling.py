@@ -68,8 +68,8 @@ def measure_settling(quantities: Mapping[str, Float[np.ndarray, "chain draw *val
         columns = columns[np.linspace(0, len(columns) - 1, min(len(columns), _MOST_COLUMNS)).round().astype(int)]
         stride = -(-flat.shape[1] // _MOST_DRAWS)
         half = flat[:, ::stride].shape[1] // 2
-        used = flat[:, ::stride][:, : 2 * half, columns]
-        scores = normal_scores(used - used.mean(1, keepdims=True))
+        tested_draws = flat[:, ::stride][:, : 2 * half, columns]
+        scores = normal_scores(tested_draws - tested_draws.mean(1, keepdims=True))
         column_p, column_effective = _test_columns(scores.reshape(len(scores), 2, half, -1))
         num_tests += column_p.size
         p_values[name], effective[name] = float(column_p.min()), float(column_effective.min())

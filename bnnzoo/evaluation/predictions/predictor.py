@@ -335,8 +335,8 @@ class Predictor:
             linearised: whether to use the linearised network if the run predicts with it; if false, the original
                 network is used.
         """
-        how: dict[str, Any] = {"draw_numbers": draw_numbers, "linearised": linearised}
-        shards = self.row_map(functools.partial(row_functions.log_likelihoods, **how), self, x, y)
+        options: dict[str, Any] = {"draw_numbers": draw_numbers, "linearised": linearised}
+        shards = self.row_map(functools.partial(row_functions.log_likelihoods, **options), self, x, y)
         log_densities = np.concatenate(shards, 1)
         if y.ndim == 3:
             log_densities = log_densities - self.scaler.log_units(y).astype(np.float32)

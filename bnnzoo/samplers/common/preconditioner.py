@@ -231,8 +231,8 @@ def _fisher(
     if stride == 1:
         return posterior.sum_over_data(block, rows=size)
     # The data are gathered block by block, so that the memory does not grow with their number.
-    used = jnp.arange(0, posterior.num_data, stride, dtype=jnp.int32)
+    used_rows = jnp.arange(0, posterior.num_data, stride, dtype=jnp.int32)
     total = passes.sum_over_blocks(
-        used, len(used), lambda indices, weights: block(posterior.take(indices), weights), size=size
+        used_rows, len(used_rows), lambda indices, weights: block(posterior.take(indices), weights), size=size
     )
-    return total * (posterior.num_data / len(used))
+    return total * (posterior.num_data / len(used_rows))

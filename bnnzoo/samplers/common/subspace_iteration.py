@@ -62,8 +62,8 @@ def iterate(
         padded = jnp.asarray(np.pad(columns, ((0, own_size), (0, 0))), posterior.dtype)
         return np.asarray(_product(posterior, jnp.asarray(theta), scale, padded), np.float64)[: layout.network.dim]
 
-    fewest, most = (min(count, layout.network.dim) for count in counts)
-    count = fewest
+    smallest_count, largest_count = (min(count, layout.network.dim) for count in counts)
+    count = smallest_count
     columns = np.linalg.qr(rng.normal(size=(layout.network.dim, count)))[0]
     while True:
         for _ in range(_ITERATIONS):
@@ -71,9 +71,9 @@ def iterate(
         inner = columns.T @ product(columns)
         eigenvalues, rotation = np.linalg.eigh((inner + inner.T) / 2)
         values, vectors = 1 + np.maximum(eigenvalues, 0)[::-1], columns @ rotation[:, ::-1]
-        if values[-1] < smallest or count >= most:
+        if values[-1] < smallest or count >= largest_count:
             break
-        more = rng.normal(size=(layout.network.dim, min(count, most - count)))
+        more = rng.normal(size=(layout.network.dim, min(count, largest_count - count)))
         columns = np.linalg.qr(np.concatenate([vectors, more], 1))[0]
         count = columns.shape[1]
     probes = rng.normal(size=(layout.network.dim, _PROBES))

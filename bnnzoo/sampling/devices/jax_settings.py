@@ -78,16 +78,16 @@ def join_processes(coordinator: str | None = None, count: int | None = None, ran
             f"[[distributed]]: {' '.join(str(error).split())}; outside Slurm, Open MPI and Kubernetes, "
             "give each process [[coordinator]], [[processes]] and [[rank]]"
         ) from error
-    lost = False
+    is_lost = False
     try:
         with _no_stdout():
             yield
     except LostProcessError:
-        lost = True  # do not wait for a process that has ended
+        is_lost = True  # do not wait for a process that has ended
         raise
     finally:
         processes = Processes.current()
-        if not lost:
+        if not is_lost:
             processes.wait_for_all()
         processes.disconnect()
 

@@ -46,13 +46,13 @@ def refuse_short_budget(
         return
     assert recipe.budget is not None
     used_seconds = duration.seconds(recipe.budget) - budget_seconds
-    needed = duration.text(1.5 * (seconds + max(used_seconds, 0.0)))
+    sufficient_budget = duration.text(1.5 * (seconds + max(used_seconds, 0.0)))
     cheaper = (
         f", or a sampler that uses mini-batches, such as sgld: this one uses all {problem.posterior.num_data} rows in "
         "every step"
     )
     raise UsageError(
         f"{setting('budget', recipe.budget)}: too short: on this machine even {warmup} steps of warm-up and "
-        f"{draws} draws take about {duration.text(seconds)}; use {setting('budget', needed)} or longer"
+        f"{draws} draws take about {duration.text(seconds)}; use {setting('budget', sufficient_budget)} or longer"
         f"{cheaper if sampler.density_only else ''}"
     )

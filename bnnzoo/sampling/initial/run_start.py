@@ -31,9 +31,9 @@ def last_draws(problem: Problem, path: Path) -> Float[np.ndarray, "chain dim"]:
     """
     with store.open_tree(path) as tree:
         chains, draws = _shape(tree, path)
-        wanted = problem.recipe.chains
-        distance = draws // -(-wanted // chains)
-        places = [(chain % chains, draws - 1 - chain // chains * distance) for chain in range(wanted)]
+        num_chains = problem.recipe.chains
+        distance = draws // -(-num_chains // chains)
+        places = [(chain % chains, draws - 1 - chain // chains * distance) for chain in range(num_chains)]
         return np.stack([_position(problem, tree, path, *place) for place in places])
 
 

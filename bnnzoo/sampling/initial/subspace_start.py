@@ -95,12 +95,14 @@ class Subspace(NamedTuple):
         else:
             place = "trained values" if self.is_large else "the mode"
             rest_text = f"; the other {rest} stay at {place}, so the draws are conditional on them"
-        which = "those with the largest ratio of the posterior's curvature to that of the prior"
+        direction_text = "those with the largest ratio of the posterior's curvature to that of the prior"
         if self.is_complete:
-            which = f"those in which the posterior has more than {self.tau:.4g} times the curvature of the prior"
+            direction_text = (
+                f"those in which the posterior has more than {self.tau:.4g} times the curvature of the prior"
+            )
         return (
             f"{self.num_directions} of {self.num_parameters} directions in the parameter space of the {network} are "
-            f"sampled: {which}; "
+            f"sampled: {direction_text}; "
             f"they contribute {100 * self.variance_fraction:.2g} % of the variance of the network's outputs at the "
             f"training rows{rest_text}"
         )
