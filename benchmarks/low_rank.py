@@ -23,14 +23,14 @@ from priors import Rows, uci
 import bnnzoo
 from bnnzoo.samplers.mcmc import low_rank
 
-KINDS = {"diagonal": 0, "diagonal plus low rank": low_rank._MOST_DIRECTIONS}
+KINDS = {"diagonal": 0, "diagonal plus low rank": low_rank._MAX_DIRECTIONS}
 """Largest number of directions of each kind of metric."""
 
 
 def measure(rows: Rows, most_directions: int, seed: int) -> tuple[float, float]:
     """Return the ESS per chain, and the seconds of sampling, with at most this number of directions in the metric."""
     x, y, _, _ = rows
-    low_rank._MOST_DIRECTIONS = most_directions
+    low_rank._MAX_DIRECTIONS = most_directions
     jax.clear_caches()  # compiled programs do not depend on the module's constants
     run = bnnzoo.sample(
         {"name": "mlp", "hidden": [16], "activation": "tanh"},

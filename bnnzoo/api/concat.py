@@ -19,7 +19,7 @@ from bnnzoo.finding import from_json, sentence, to_json
 from bnnzoo.plugins import registry
 from bnnzoo.recipe import Part, as_dict, build, part_from_object, recipe_from, to_yaml
 from bnnzoo.sampling import chain_findings, chain_mixture, verdict
-from bnnzoo.sampling.initial.trained_start import MOST_STEPS
+from bnnzoo.sampling.initial.trained_start import MAX_STEPS
 from bnnzoo.sampling.loop.stuck_chains import STUCK_STEPS, stuck_finding
 from bnnzoo.store import schema
 
@@ -168,7 +168,7 @@ def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
     recipe = recipe_from(str(attributes["recipe"]))
     recipe = dataclasses.replace(recipe, seed=0, chains=1, draws=1, budget=None, until=None)
     if has_budget:
-        recipe = dataclasses.replace(recipe, warmup=1, planned_warmup=None, thin=1, start_steps=MOST_STEPS)
+        recipe = dataclasses.replace(recipe, warmup=1, planned_warmup=None, thin=1, start_steps=MAX_STEPS)
         if "signature" in attributes:
             sampler = build(registry.load("samplers", recipe.sampler.name), recipe.sampler, "sampler")
             fields = part_from_object(recipe.sampler.name, sampler).fields

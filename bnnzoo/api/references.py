@@ -87,7 +87,8 @@ class Reference(NamedTuple):
         if run_attributes.get("data_sha256") != stored["data_sha256"]:
             raise UsageError(
                 f"{name}: its training rows differ from those of the reference {self.name} (got "
-                f"{run_attributes.get('rows')} rows, expected {stored['rows']}); sample with [[data={expected['data']}]]"
+                f"{run_attributes.get('rows')} rows, expected {stored['rows']}); sample with "
+                f"[[data={expected['data']}]]"
             )
 
 

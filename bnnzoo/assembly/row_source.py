@@ -23,7 +23,7 @@ from bnnzoo.files import mapped
 from bnnzoo.recipe import Recipe
 from bnnzoo.store.schema import ROW_SOURCE
 
-MOST_TEST_ROWS = 100_000
+MAX_TEST_ROWS = 100_000
 """Largest number of test rows in the file of a run whose training rows are not in its file."""
 
 
@@ -38,13 +38,13 @@ def reference(recipe: Recipe, train: Dataset | None) -> dict[str, str]:
 def stored_rows(recipe: Recipe, train: Dataset, test: Dataset | None) -> tuple[Dataset, Dataset | None]:
     """Return the training rows and the test rows that the run's file contains.
 
-    If the file refers to its training rows, it contains none of them, and at most `MOST_TEST_ROWS` evenly spaced test
+    If the file refers to its training rows, it contains none of them, and at most `MAX_TEST_ROWS` evenly spaced test
     rows.
     """
     if not reference(recipe, train):
         return train, test
-    if test is not None and test.num_data > MOST_TEST_ROWS:
-        test = test.take(np.linspace(0, test.num_data - 1, MOST_TEST_ROWS).round().astype(int))
+    if test is not None and test.num_data > MAX_TEST_ROWS:
+        test = test.take(np.linspace(0, test.num_data - 1, MAX_TEST_ROWS).round().astype(int))
     return train.take(np.arange(0)), test
 
 

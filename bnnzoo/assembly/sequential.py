@@ -30,9 +30,9 @@ from bnnzoo.store import schema
 
 _SHARED_SETTINGS = ("task", "stochastic", "standardise", "units", "censored")
 """Settings that both runs must share. The new run takes them from the earlier run if the user does not set them."""
-_MOST_DEPENDENT = 500
+_MAX_DEPENDENT = 500
 """Largest number of parameters whose covariance is used. If there are more, they are independent in the prior."""
-_MOST_BETWEEN_CHAINS = 0.1
+_MAX_BETWEEN_CHAINS = 0.1
 """Limit for the fraction of the parameters' variance that is between chains. Above it, the user is warned."""
 _LARGEST_REPEATED = 0.1
 """Largest fraction of the rows that are also training rows of the earlier run. Above it, the user is warned."""
@@ -231,7 +231,7 @@ def _covariance_factor(record: Record, posterior: NetworkPosterior) -> Float[np.
     """
     blocks, chains = posterior.layout.network.blocks, record.shape[0]
     count, size = int(np.prod(record.shape)), posterior.layout.network.dim
-    if size > _MOST_DEPENDENT or count < 2 * size or record.weights is not None:
+    if size > _MAX_DEPENDENT or count < 2 * size or record.weights is not None:
         return None
     draws_by_block = [
         np.concatenate([record.draws_of(block.name, chain, slice(None)) for chain in range(chains)]).reshape(count, -1)
@@ -268,7 +268,7 @@ def _warn_of_chains(record: Record, moments: Mapping[str, _BlockMoments]) -> Non
     if record.attributes.get("converged", 0) == 0:
         verdict = record.verdict.partition(";")[0] or "no verdict"
         _warn(f"{record.name}: [[prior_from]]: the run has not converged, so its moments are inexact ({verdict})")
-    if between > _MOST_BETWEEN_CHAINS:
+    if between > _MAX_BETWEEN_CHAINS:
         _warn(
             f"{record.name}: [[prior_from]]: {between:.0%} of the variance of the parameters is between the chains of "
             "the run, so the chains are in different modes, or too short; a normal prior with the moments of several "

@@ -14,7 +14,7 @@ from bnnzoo.posterior.censored import Censored, uncensored
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.recipe import Field, Recipe, fields_of
 
-_MOST_TARGETS = 4
+_MAX_TARGETS = 4
 """Largest number of targets for which a sentence states the converted value."""
 
 
@@ -80,4 +80,4 @@ def _format_values(values: Float[np.ndarray, " target"], targets: Sequence[str])
     if len(values) == 1:
         return f"{values[0]:.4g}"
     texts = [f"{value:.4g} ({target})" for value, target in zip(values, targets, strict=True)]
-    return ", ".join([*texts[:_MOST_TARGETS], *(["..."] if len(texts) > _MOST_TARGETS else [])])
+    return ", ".join([*texts[:_MAX_TARGETS], *(["..."] if len(texts) > _MAX_TARGETS else [])])

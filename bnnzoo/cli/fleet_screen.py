@@ -17,7 +17,7 @@ from bnnzoo.fleet.executor import JOB_MESSAGE
 from bnnzoo.progress import Progress
 from bnnzoo.progress_bar import SECONDS_BETWEEN_LINES, Pace, describe_progress
 
-MOST_SHOWN = 8
+MAX_SHOWN = 8
 """Largest number of jobs that are shown at the same time."""
 
 
@@ -71,8 +71,8 @@ class FleetScreen:
 
     def _lines(self) -> list[str]:
         """Return a line with the number of ended jobs, and a line for each of the first running jobs."""
-        num_others = len(self._doing) - MOST_SHOWN
-        job_lines = [f"{name}: {words}" for name, words in list(self._doing.items())[:MOST_SHOWN]]
+        num_others = len(self._doing) - MAX_SHOWN
+        job_lines = [f"{name}: {words}" for name, words in list(self._doing.items())[:MAX_SHOWN]]
         return [
             f"{self.ended} of {self.total} done",
             *job_lines,

@@ -13,7 +13,7 @@ import jax
 import platformdirs
 
 _CACHE_BYTES = 2 * 2**30
-_MAPS, _MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
+_MAPS, _MAX_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
 
 def keep_programs() -> None:
@@ -55,7 +55,7 @@ def forget_programs() -> None:
     needed again is read from the cache on disk.
     """
     try:
-        max_maps = int(_MOST_MAPS.read_text())
+        max_maps = int(_MAX_MAPS.read_text())
         num_maps = _MAPS.read_bytes().count(b"\n")
     except OSError:
         return

@@ -23,7 +23,7 @@ from bnnzoo.posterior.count_targets import check_counts
 from bnnzoo.posterior.hyperparameter import Number, as_number
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter, Poisson, half_normal
 
-_LEAST_DISPERSION = 1e-30
+_MIN_DISPERSION = 1e-30
 """Lower limit of the dispersion, so that 1 / dispersion does not overflow. At the limit the counts are Poisson."""
 
 
@@ -45,12 +45,12 @@ class NegativeBinomial(AbstractLikelihood):
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
         """Return the negative binomial distribution with mean exp(output)."""
-        size = 1 / jnp.maximum(jnp.asarray(self.dispersion, output.dtype), _LEAST_DISPERSION)
+        size = 1 / jnp.maximum(jnp.asarray(self.dispersion, output.dtype), _MIN_DISPERSION)
         return dist.NegativeBinomial2(jnp.exp(output), jnp.broadcast_to(size, output.shape)).to_event(1)
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
         """Return the log probability of the counts, summed over targets."""
-        size = 1 / jnp.maximum(jnp.asarray(self.dispersion, output.dtype), _LEAST_DISPERSION)
+        size = 1 / jnp.maximum(jnp.asarray(self.dispersion, output.dtype), _MIN_DISPERSION)
         log_prob_of_counts = _peak(target, size) - _below_peak(output, target, size)
         return jnp.sum(jnp.where(target == 0, -size * jnp.logaddexp(0.0, output - jnp.log(size)), log_prob_of_counts))
 
@@ -62,7 +62,7 @@ class NegativeBinomial(AbstractLikelihood):
         """Return the largest log probability of the counts over all means, and over all dispersions if learned."""
         if isinstance(self.dispersion, str):
             return Poisson().upper_bound(target)  # the Poisson distribution, dispersion 0, is the most concentrated
-        return jnp.sum(jnp.where(target > 0, _peak(target, 1 / jnp.maximum(self.dispersion, _LEAST_DISPERSION)), 0))
+        return jnp.sum(jnp.where(target > 0, _peak(target, 1 / jnp.maximum(self.dispersion, _MIN_DISPERSION)), 0))
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the sampled parameter `dispersion` if it is learned, else no parameter."""

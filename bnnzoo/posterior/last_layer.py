@@ -27,7 +27,7 @@ from bnnzoo.posterior.base import AbstractPosterior, CountedData
 from bnnzoo.posterior.likelihoods import Gaussian, Heteroscedastic, StudentT
 from bnnzoo.posterior.network import NetworkPosterior
 
-_MOST_FEATURES, _MOST_ELEMENTS = 32, 2**21
+_MAX_FEATURES, _MAX_ELEMENTS = 32, 2**21
 """Largest number of features of the last layer (with the constant 1), and largest number of features times rows.
 
 For larger matrices LAPACK starts several threads, which wait for each other while other chains run: a gradient with 33
@@ -38,7 +38,7 @@ _PRIOR_SCALE = 2.0
 
 The scale only matters for directions that the data do not determine.
 """
-_LEAST_CURVATURE = 1e-5
+_MIN_CURVATURE = 1e-5
 """Number added to the diagonal of P, relative to the diagonal's mean, so that the Cholesky factor exists."""
 
 
@@ -69,7 +69,7 @@ class LastLayerCoordinates(eqx.Module):
         if weight is None or bias is None:
             return None
         num_features = weight.shape[1] + 1
-        if num_features > _MOST_FEATURES or num_features * posterior.num_data > _MOST_ELEMENTS:
+        if num_features > _MAX_FEATURES or num_features * posterior.num_data > _MAX_ELEMENTS:
             return None
         rows = np.arange(weight.start, weight.stop).reshape(weight.shape)
         columns = np.arange(bias.start, bias.stop)[:, None]
@@ -167,7 +167,7 @@ class LastLayerCoordinates(eqx.Module):
             products, shift = curvature[..., None] * _gram(features, counts), curvature * ((counts * y) @ features.T)
         prior = np.append(np.full(num_features - 1, (num_features - 1) / _PRIOR_SCALE**2), 1 / _PRIOR_SCALE**2)
         mean_curvature = jnp.trace(products, axis1=1, axis2=2)[:, None] / num_features
-        diagonal = prior.astype(features.dtype) + _LEAST_CURVATURE * mean_curvature
+        diagonal = prior.astype(features.dtype) + _MIN_CURVATURE * mean_curvature
         return products + jax.vmap(jnp.diag)(diagonal), shift
 
     def _curvature(

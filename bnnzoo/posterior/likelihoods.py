@@ -28,7 +28,7 @@ from bnnzoo.posterior.count_targets import check_counts
 from bnnzoo.posterior.hyperparameter import Number, as_number, number
 from bnnzoo.recipe import TargetUnits
 
-_LEAST_SCALE = 1e-4
+_MIN_SCALE = 1e-4
 """Smallest scale that is an output. It bounds the density of targets that the means fit exactly."""
 
 
@@ -206,7 +206,7 @@ class Mixture(AbstractLikelihood):
         k = self.components
         logits, moments_output = (output[:k], output[k:]) if k > 1 else (None, output)
         means, raw_scales = jnp.split(moments_output.reshape(2, k, -1), 2)
-        mean, scale = means[0], jax.nn.softplus(raw_scales[0]) + _LEAST_SCALE
+        mean, scale = means[0], jax.nn.softplus(raw_scales[0]) + _MIN_SCALE
         if logits is None:
             return dist.Normal(mean[0], scale[0]).to_event(1)
         return dist.MixtureSameFamily(dist.Categorical(logits=logits), dist.Normal(mean, scale).to_event(1))
@@ -230,7 +230,7 @@ class MixturePerTarget(AbstractLikelihood):
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
         k = self.components
         target_outputs = output.reshape(-1, Mixture(k).num_outputs(1))
-        means, scales = target_outputs[:, -2 * k : -k], jax.nn.softplus(target_outputs[:, -k:]) + _LEAST_SCALE
+        means, scales = target_outputs[:, -2 * k : -k], jax.nn.softplus(target_outputs[:, -k:]) + _MIN_SCALE
         if k == 1:
             return dist.Normal(means[:, 0], scales[:, 0]).to_event(1)
         return dist.MixtureSameFamily(
@@ -259,7 +259,7 @@ class Heteroscedastic(AbstractLikelihood):
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
         num_targets = len(output) // 2
-        location, scale = output[:num_targets], jax.nn.softplus(output[num_targets:]) + _LEAST_SCALE
+        location, scale = output[:num_targets], jax.nn.softplus(output[num_targets:]) + _MIN_SCALE
         if isinstance(self.df, str):
             return dist.Normal(location, scale).to_event(1)
         return dist.StudentT(jnp.asarray(self.df, output.dtype), location, scale).to_event(1)

@@ -20,7 +20,7 @@ _POISSON_SIZE = 1e8
 
 The incomplete beta function of the negative binomial is inaccurate there.
 """
-_MOST_SUMMED = 32
+_MAX_SUMMED = 32
 """Number below which the CDF of a count is computed as a sum of probabilities.
 
 JAX's incomplete gamma and beta functions take about a microsecond per value, and a sum of 32 terms a tenth of that.
@@ -136,7 +136,7 @@ def _cdf_of_counts(
     ratio: Callable[[int], Float[Array, "..."]],
     evaluate: Callable[[Bool[Array, "..."], Float[Array, "..."]], Float[Array, "..."]],
 ) -> Float[Array, "..."]:
-    """Return the CDF of counts: a sum for counts below `_MOST_SUMMED`, and a special function for larger counts.
+    """Return the CDF of counts: a sum for counts below `_MAX_SUMMED`, and a special function for larger counts.
 
     Args:
         value: the values.
@@ -147,9 +147,9 @@ def _cdf_of_counts(
             simple ones, because a special function iterates until all elements have converged.
     """
     count = jnp.floor(value)
-    is_summed = (count >= 0) & (count < _MOST_SUMMED) & (zero_probability > 0)
+    is_summed = (count >= 0) & (count < _MAX_SUMMED) & (zero_probability > 0)
     total = jnp.ones_like(zero_probability)
-    for number in range(_MOST_SUMMED - 1, 0, -1):
+    for number in range(_MAX_SUMMED - 1, 0, -1):
         total = jnp.where(number <= count, 1 + ratio(number) * total, 1.0)
     summed_cdf = jnp.minimum(zero_probability * total, 1.0)
     return jnp.where(is_summed, summed_cdf, evaluate(is_summed, jnp.where(is_summed, 0.0, count)))

@@ -22,7 +22,7 @@ from bnnzoo.posterior.predicting import Task
 from bnnzoo.posterior.priors import AbstractPrior
 from bnnzoo.posterior.subspace import SubspaceNetwork
 
-_LEAST_BUCKET = 16
+_MIN_BUCKET = 16
 """Smallest step of `in_bucket`, which rounds up the number of rows to a multiple of a step."""
 
 
@@ -142,7 +142,7 @@ class NetworkPosterior(AbstractPosterior):
         mini-batches can contain it.
         """
         count = self.num_data
-        step = max(_LEAST_BUCKET, 1 << max(0, count.bit_length() - 4))
+        step = max(_MIN_BUCKET, 1 << max(0, count.bit_length() - 4))
         missing = -count % step
         x, y = _with_last_repeated((self.data.x, self.data.y), missing)
         return dataclasses.replace(self, data=CountedData(x, y, np.arange(count + missing) < count))

@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-_MOST_SECONDS = 600.0
+_MAX_SECONDS = 600.0
 """Maximal time in seconds between the start of the process and the first line of the command.
 
 An older process did other work before the command. The start time of the command is then that of its first line.
@@ -19,7 +19,7 @@ def set_run_start() -> None:
     """Set the start time of the command to the start of this process. It must be called in the first line of a command.
 
     The start time is the current time if the system does not report the start of the process, or if the process started
-    more than `_MOST_SECONDS` ago.
+    more than `_MAX_SECONDS` ago.
     """
     start_time = current_time = time.perf_counter()
     with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
@@ -27,7 +27,7 @@ def set_run_start() -> None:
         # bracket, because this field can contain spaces.
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-        start_time = current_time - age if 0 <= age < _MOST_SECONDS else current_time
+        start_time = current_time - age if 0 <= age < _MAX_SECONDS else current_time
     _run_start[:] = [start_time]
 
 

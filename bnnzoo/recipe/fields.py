@@ -21,7 +21,7 @@ REQUIRED = dataclasses.MISSING
 """The default of a required field."""
 
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
-_MOST_WHOLE = 2**53
+_MAX_WHOLE = 2**53
 """Limit for integers. A larger number is a typing error, and float64 cannot distinguish it from adjacent integers."""
 _SMALLEST, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 """Smallest and largest positive normal number of single precision. XLA replaces smaller positive numbers by zero."""
@@ -266,7 +266,7 @@ def _scalar(kind: type, raw: str | int | float) -> Any:
         if kind is float or (isinstance(raw, str) and not raw.strip().lstrip("+-").isdigit()):
             raw = float(raw)
         value = kind(raw)
-        if kind is int and not abs(value) < _MOST_WHOLE:
+        if kind is int and not abs(value) < _MAX_WHOLE:
             return None
         return value if value == raw or kind is float or isinstance(raw, str) else None
     except (ValueError, OverflowError):

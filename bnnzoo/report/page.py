@@ -30,7 +30,7 @@ from bnnzoo.report.pictures import attempt
 
 T = TypeVar("T")
 
-_MOST_ROWS = 40
+_MAX_ROWS = 40
 _COST = {
     "seconds_start": "imports, data and preparation, s",
     "seconds_compile": "compilation, s",
@@ -160,7 +160,7 @@ def _section(title: str, available: Mapping[str, Picture]) -> str:
 
 def _figure(picture: Picture) -> str:
     table = picture.table
-    excerpt = table.iloc[plots.evenly_spaced(len(table), _MOST_ROWS)]
+    excerpt = table.iloc[plots.evenly_spaced(len(table), _MAX_ROWS)]
     row_count_note = "" if len(excerpt) == len(table) else f" ({len(excerpt)} of {len(table)} rows)"
     return (
         f'<figure class="card" id="{picture.name}"><h3>{escape(picture.title)}</h3>\n{picture.inline_svg()}\n'

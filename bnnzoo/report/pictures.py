@@ -32,10 +32,10 @@ from bnnzoo.report.density import density
 
 T = TypeVar("T")
 
-_MOST_SLICES = 6
-_MOST_TARGETS = 6
-_MOST_ROWS = 5000
-_MOST_FEATURES = 1000
+_MAX_SLICES = 6
+_MAX_TARGETS = 6
+_MAX_ROWS = 5000
+_MAX_FEATURES = 1000
 """Largest number of features in the picture `slices`; with 41 predictions per feature, more would take minutes."""
 _FEATURES_PER_CALL = 50
 """Number of features whose predictions are computed in one call. This limits the memory."""
@@ -86,8 +86,8 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
         raise UsageError("slices: the data have only one input; use the picture band")
     predictor.record.require_training_rows("slices")
     x = predictor.record.array("constant_data", "x").astype(np.float32)
-    if x.shape[1] > _MOST_FEATURES:
-        raise UsageError(f"slices: this picture requires at most {_MOST_FEATURES} features (got {x.shape[1]})")
+    if x.shape[1] > _MAX_FEATURES:
+        raise UsageError(f"slices: this picture requires at most {_MAX_FEATURES} features (got {x.shape[1]})")
     middle = np.median(x, axis=0)
     grids = np.stack([around(column, 1.0, 41) for column in x.astype(float).T])
     if signature.exposure:  # rounding could change the smallest exposure to 0
@@ -108,7 +108,7 @@ def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
         for feature_block in feature_blocks
     ]
     mean = np.concatenate(means).reshape(grids.shape)
-    features = sorted(np.argsort(-np.ptp(mean, axis=1))[:_MOST_SLICES].tolist())
+    features = sorted(np.argsort(-np.ptp(mean, axis=1))[:_MAX_SLICES].tolist())
     feature_slices = []
     for feature in features:
         if classify:
@@ -266,7 +266,7 @@ def attempt(compute: Callable[[], T]) -> T | BnnzooError:
 def _test_rows(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
     """Return inputs and targets of the test rows, or of 5000 evenly spaced test rows if there are more."""
     x, y = new_rows.evaluation_rows(predictor)
-    rows = evenly(len(x), _MOST_ROWS)
+    rows = evenly(len(x), _MAX_ROWS)
     return x[rows], y[rows]
 
 
@@ -275,7 +275,7 @@ def _pits_of_targets(predictor: Predictor) -> dict[str, np.ndarray]:
     """Return the probability integral transforms of the test rows, for the six least calibrated targets."""
     pits, names = evaluate.sampled_scores(predictor, *_test_rows(predictor)).pit, predictor.signature.target_names
     gaps = np.array([of_intervals(column[:, None]).gap for column in pits.T])
-    return {names[i]: pits[:, i] for i in sorted(np.argsort(-gaps)[:_MOST_TARGETS])}
+    return {names[i]: pits[:, i] for i in sorted(np.argsort(-gaps)[:_MAX_TARGETS])}
 
 
 @once

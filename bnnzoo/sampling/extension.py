@@ -11,7 +11,7 @@ from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel
 from bnnzoo.recipe import Recipe, duration, to_yaml
-from bnnzoo.sampling.initial.budget import MOST_DRAWS
+from bnnzoo.sampling.initial.budget import MAX_DRAWS
 from bnnzoo.sampling.launch import disk_bytes
 from bnnzoo.store.schema import CONSTANT_DATA, OBSERVED_DATA, ROW_SOURCE
 
@@ -69,4 +69,4 @@ def _longer_recipe(
         raise UsageError(f"[[budget]]: {error}") from None
     used_seconds = float(attributes["seconds_warmup"]) + float(attributes["seconds_sampling"])
     total = f"{math.ceil(used_seconds + more_seconds)}s"
-    return dataclasses.replace(recipe, draws=recipe.draws + MOST_DRAWS, budget=total, until="converged")
+    return dataclasses.replace(recipe, draws=recipe.draws + MAX_DRAWS, budget=total, until="converged")

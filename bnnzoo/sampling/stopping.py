@@ -13,7 +13,7 @@ from bnnzoo.sampling.initial import budget_check
 from bnnzoo.sampling.job import Job, ends_at_test_points, ladder
 from bnnzoo.sampling.seconds import Seconds
 
-_FEWEST_FOR_PREDICTIONS = 200
+_MIN_FOR_PREDICTIONS = 200
 """Smallest number of draws per chain of a run that ends because more draws would hardly change its predictions."""
 
 
@@ -30,11 +30,11 @@ def reason_to_end(job: Job, out: Path, num_draws: int, seconds: Seconds) -> str:
     """
     recipe = job.recipe
     if num_draws in test_points(job, num_draws):
-        by_predictions = recipe.until == "predictions" and num_draws >= _FEWEST_FOR_PREDICTIONS
+        by_predictions = recipe.until == "predictions" and num_draws >= _MIN_FOR_PREDICTIONS
         stride = _stride(job, num_draws)
         if reason := verdict.reason_to_end(out, stride, job.own_model, by_predictions=by_predictions):
             return reason
-    if recipe.budget and num_draws >= budget_check.FEWEST_DRAWS and budget_left(recipe, seconds) <= 0:
+    if recipe.budget and num_draws >= budget_check.MIN_DRAWS and budget_left(recipe, seconds) <= 0:
         return "budget"
     return ""
 

@@ -26,7 +26,7 @@ from bnnzoo.store.schema import SAMPLE_STATS
 
 _BYTES = 2**28
 """Largest size of all draws, in bytes, for which every draw is tested."""
-_FEWEST_TESTED = 100
+_MIN_TESTED = 100
 """Smallest number of tested draws per chain, because the convergence test requires an ESS of 100 per chain."""
 
 _ESS_TO_END = 400.0
@@ -34,14 +34,14 @@ _ESS_TO_END = 400.0
 
 
 def stride(num_bytes: int, draws: int) -> int:
-    """Return the number k if every k-th draw of a chain is tested; 0 if fewer than `_FEWEST_TESTED` would be tested.
+    """Return the number k if every k-th draw of a chain is tested; 0 if fewer than `_MIN_TESTED` would be tested.
 
     Args:
         num_bytes: size, in bytes, of the draws of all chains.
         draws: draws per chain.
     """
     every_kth = ceil(num_bytes / _BYTES)
-    return every_kth if draws // every_kth >= _FEWEST_TESTED else 0
+    return every_kth if draws // every_kth >= _MIN_TESTED else 0
 
 
 def reason_to_end(

@@ -30,18 +30,18 @@ _Seed = Annotated[int, Field(ge=0, lt=2**32)]
 _Name = Annotated[str, StringConstraints(max_length=200)]
 _Power = Annotated[FiniteFloat, Field(ge=0)]
 
-_MOST_TEXT = 2**22
+_MAX_TEXT = 2**22
 """Largest total length of the root attributes in characters.
 
 The attribute `signature` is not counted, because its length depends on the data.
 """
-_MOST_NAMES = 10_000
+_MAX_NAMES = 10_000
 
 
 def _limit_names(value: Any) -> Any:
     # Without this check, pydantic would write a message for each wrong value, and a file may have a million of them.
-    if isinstance(value, dict) and len(value) > _MOST_NAMES:
-        raise ValueError(f"more than {_MOST_NAMES} names")
+    if isinstance(value, dict) and len(value) > _MAX_NAMES:
+        raise ValueError(f"more than {_MAX_NAMES} names")
     return value
 
 
@@ -154,7 +154,7 @@ def find_fault(attributes: Mapping[str, Any]) -> str:
     """Return a message about the first invalid root attribute of a run; empty if all are valid."""
     values = {str(name): plain(value) for name, value in attributes.items()}
     text_lengths = {name: len(text) for name, text in values.items() if isinstance(text, str) and name != "signature"}
-    if sum(text_lengths.values()) > _MOST_TEXT:
+    if sum(text_lengths.values()) > _MAX_TEXT:
         longest = max(text_lengths, key=text_lengths.__getitem__)
         return f"its attribute {ascii(longest[:80])[1:-1]} has too many characters ({text_lengths[longest]})"
     try:

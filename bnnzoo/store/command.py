@@ -16,7 +16,7 @@ from bnnzoo.files.atomic import write_atomically
 from bnnzoo.store import npz
 
 COMMAND = "command.json"
-_MOST_BYTES = 2**16
+_MAX_BYTES = 2**16
 _PIPES = ("/dev/fd/", "/proc/", "/dev/stdin")
 """Inputs that can be read only once. A command that reads one of them cannot be repeated."""
 
@@ -75,7 +75,7 @@ def write(folder: Path, command: Command) -> None:
 def restart_advice(folder: Path, *, force: bool) -> str:
     """Return the end of a message that asks the user to start the run of this folder again."""
     with suppress(UsageError, OSError, ValidationError):
-        if npz.check_regular(folder / COMMAND) <= _MOST_BYTES:
+        if npz.check_regular(folder / COMMAND) <= _MAX_BYTES:
             command = Command.model_validate_json((folder / COMMAND).read_bytes())
             if command.words or all(name.isidentifier() for name in command.keywords):
                 return f"start the run again with: {command.text(force=force)}"

@@ -23,10 +23,10 @@ from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t, h5z
 
 from bnnzoo.errors import UsageError
 
-_MOST_GROUPS, _MOST_VARIABLES, _MOST_ATTRIBUTES, _MOST_RANK = 64, 20_000, 1000, 16
-_MOST_CHUNKS = 2**20
-_MOST_TEXT = 2**25
-_MOST_ATTRIBUTE = 2**22
+_MAX_GROUPS, _MAX_VARIABLES, _MAX_ATTRIBUTES, _MAX_RANK = 64, 20_000, 1000, 16
+_MAX_CHUNKS = 2**20
+_MAX_TEXT = 2**25
+_MAX_ATTRIBUTE = 2**22
 _SCALES = {"DIMENSION_LIST": h5t.VLEN, "REFERENCE_LIST": h5t.COMPOUND, "CLASS": h5t.STRING, "NAME": h5t.STRING}
 """Attributes with which HDF5 marks dimension scales and the arrays that use them, with their types."""
 _LAYOUTS = (h5d.COMPACT, h5d.CONTIGUOUS, h5d.CHUNKED)
@@ -78,13 +78,13 @@ class _Validator:
         """Check the root, its groups and their arrays."""
         root = h5g.open(file, b"/")
         self._check_attributes(root, "/")
-        for name, kind in self._members(root, "/", _MOST_GROUPS):
+        for name, kind in self._members(root, "/", _MAX_GROUPS):
             if kind == h5o.TYPE_DATASET:
                 self._check_dataset(root, name, f"/{name}")
                 continue
             group = h5g.open(root, name.encode())
             self._check_attributes(group, name)
-            for variable, member_kind in self._members(group, name, _MOST_VARIABLES):
+            for variable, member_kind in self._members(group, name, _MAX_VARIABLES):
                 place = f"{name}/{variable}"
                 if member_kind != h5o.TYPE_DATASET:
                     raise _Refused(f"{_printable(place)} is a nested group or a named type")
@@ -122,7 +122,7 @@ class _Validator:
             raise _Refused(f"{_printable(place)} is stored in another file")
         if kind.get_class() not in (h5t.INTEGER, h5t.FLOAT) or kind.get_size() > 8:
             raise _Refused(f"{_printable(place)} is not an array of numbers")
-        if space.get_simple_extent_type() == h5s.NULL or space.get_simple_extent_ndims() > _MOST_RANK:
+        if space.get_simple_extent_type() == h5s.NULL or space.get_simple_extent_ndims() > _MAX_RANK:
             raise _Refused(f"{_printable(place)} has an unsupported shape")
         shape = space.get_simple_extent_dims()
         self.declared += kind.get_size() * prod(shape)
@@ -148,8 +148,8 @@ class _Validator:
         Each chunk must exist, because HDF5 reads a missing chunk as zeros. It must use all filters of the array, and
         must not overlap another chunk.
         """
-        if dataset.get_num_chunks() > _MOST_CHUNKS:
-            raise _Refused(f"{_printable(place)} has more than {_MOST_CHUNKS} chunks")
+        if dataset.get_num_chunks() > _MAX_CHUNKS:
+            raise _Refused(f"{_printable(place)} has more than {_MAX_CHUNKS} chunks")
         lengths, sizes = dataset.shape, dataset.get_create_plist().get_chunk()
         expected_count = prod(-(-length // size) for length, size in zip(lengths, sizes, strict=True))
         chunks: list[Any] = []
@@ -184,7 +184,7 @@ class _Validator:
 
     def _check_attributes(self, holder: Any, place: str) -> None:
         count = h5a.get_num_attrs(holder)
-        if count > _MOST_ATTRIBUTES:
+        if count > _MAX_ATTRIBUTES:
             raise _Refused(f"{_printable(place)} has too many attributes ({count})")
         for index in range(count):
             attribute = h5a.open(holder, index=index)
@@ -192,7 +192,7 @@ class _Validator:
             number = space.get_simple_extent_npoints()
             name = attribute.get_name().decode("utf-8", "replace")
             label = f"attribute {name} of {place}"
-            if attribute.get_storage_size() > _MOST_ATTRIBUTE or number > _MOST_ATTRIBUTE:
+            if attribute.get_storage_size() > _MAX_ATTRIBUTE or number > _MAX_ATTRIBUTE:
                 raise _Refused(f"{_printable(label)} is too long ({attribute.get_storage_size()} bytes)")
             # HDF5 reads the attributes of dimension scales without checking their type.
             if not _is_plain(kind) or (name in _SCALES and kind.get_class() != _SCALES[name]):
@@ -205,9 +205,9 @@ class _Validator:
     def _check_length(self, number: int, kind: Any, label: str) -> None:
         """Check the number of texts or references in an attribute. Many of them can point to the same few bytes."""
         if kind.get_class() != h5t.STRING:
-            if number > _MOST_RANK:
+            if number > _MAX_RANK:
                 raise _Refused(f"{_printable(label)} has too many dimensions ({number})")
-        elif number > 1 and number * self.size > _MOST_TEXT * 8:
+        elif number > 1 and number * self.size > _MAX_TEXT * 8:
             raise _Refused(f"{_printable(label)} has too many strings ({number})")
 
     def _check_text(self, attribute: Any, kind: Any, label: str) -> None:
@@ -221,8 +221,8 @@ class _Validator:
                 content.decode("utf-8")
             except UnicodeDecodeError:
                 raise _Refused(f"{_printable(label)} is not UTF-8") from None
-        if self.text > _MOST_TEXT:
-            raise _Refused(f"{_printable(label)} has more than {_MOST_TEXT} bytes of text")
+        if self.text > _MAX_TEXT:
+            raise _Refused(f"{_printable(label)} has more than {_MAX_TEXT} bytes of text")
 
 
 def _is_plain(kind: Any) -> bool:

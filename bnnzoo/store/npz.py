@@ -22,7 +22,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.files.atomic import write_atomically
 
 _KINDS = "biuf"
-_MOST_MEMBERS = 10_000
+_MAX_MEMBERS = 10_000
 _MAGIC, _HEAD = b"\x93NUMPY\x01\x00", 10
 """First bytes of an array in NumPy's format, and the number of bytes before its header.
 
@@ -133,8 +133,8 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
         if not is_stored or info.flag_bits & 1 or name == info.filename or name in members:
             raise ValueError(f"{name[:80]!r} is not an array that bnnzoo wrote")
         members[name] = info
-    if len(members) > _MOST_MEMBERS or sum(info.file_size for info in members.values()) > size:
-        raise ValueError(f"has more than {_MOST_MEMBERS} arrays, or arrays that are larger than the file")
+    if len(members) > _MAX_MEMBERS or sum(info.file_size for info in members.values()) > size:
+        raise ValueError(f"has more than {_MAX_MEMBERS} arrays, or arrays that are larger than the file")
     return members
 
 

@@ -38,7 +38,7 @@ HEADER, MANIFEST = "header.json", "p000.json"
 _OWN_FILES = re.compile(r"^(header\.json|p000\.json|command\.json|(p000|data|checkpoint)(-\d{6,9})?\.npz|\..*\.tmp)$")
 _DRAWS = re.compile(r"^p000-\d{6,9}\.npz$")
 _CLEARING = ".clearing.tmp"
-_MOST_JSON = 2**26
+_MAX_JSON = 2**26
 _BLOCK_BYTES = 2**23
 """Size of a block of joined part files, in bytes. A block ends when it has at least this size."""
 # fmt: off
@@ -340,8 +340,8 @@ def _difference(path: Path, digest: str, size: int | None = None) -> str:
 
 
 def _read_json(path: Path, kind: type[Any]) -> Any:
-    if npz.check_regular(path) > _MOST_JSON:
-        raise damaged(path, f" (larger than {_MOST_JSON} bytes)")
+    if npz.check_regular(path) > _MAX_JSON:
+        raise damaged(path, f" (larger than {_MAX_JSON} bytes)")
     try:
         return kind.model_validate_json(path.read_bytes())
     except ValidationError as error:

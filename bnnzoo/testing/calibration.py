@@ -43,7 +43,7 @@ LEVEL = 1e-5
 
 _PROBES = 3
 _TARGETS, _CLASSES = 1, 3
-_MOST_DEPENDENT = 0.3
+_MAX_DEPENDENT = 0.3
 """Largest acceptable lag-1 autocorrelation of the draws.
 
 If the autocorrelation is larger, the ranks are not uniform even for a correct sampler.
@@ -300,5 +300,5 @@ def _test_ranks(name: str, uniform: Float[np.ndarray, " replicate"], dependence:
     shift = stats.kstest(uniform, "uniform").pvalue
     width = stats.kstest(np.abs(2 * uniform - 1), "uniform").pvalue
     distance = float(np.abs(2 * uniform - 1).mean())
-    independent = dependence <= _MOST_DEPENDENT
+    independent = dependence <= _MAX_DEPENDENT
     return Quantity(name, float(uniform.mean()), distance, float(min(shift, width)), limit, dependence, independent)

@@ -21,7 +21,7 @@ _TOLERANCE = 5e-3
 
 For a density without narrow peaks, the error due to the grid is less than a tenth of this tolerance.
 """
-_MOST_COUNTS = 2_000
+_MAX_COUNTS = 2_000
 
 
 class Grid(NamedTuple):
@@ -66,7 +66,7 @@ def _axis(
     if is_discrete:
         low, high = values.min(), values.max()
         spread = 2 * (high - low) + 30
-        points = np.arange(0.0 if low >= 0 else low - spread, min(high + spread, low + _MOST_COUNTS / num_axes))
+        points = np.arange(0.0 if low >= 0 else low - spread, min(high + spread, low + _MAX_COUNTS / num_axes))
         return points, np.ones_like(points)
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
     scale = 2 * (high - low)

@@ -55,7 +55,7 @@ mix very slowly.
 
 _FIRST_TEST_DRAWS = 128
 _OTHER_KEYS = 32
-_MOST_PASSES = 20
+_MAX_PASSES = 20
 """Largest number of passes over the data per gradient of a step.
 
 If a step needs more passes, the target has too few rows for the mini-batches of the sampler.
@@ -137,7 +137,7 @@ def _not_applicable(sampler: AbstractSampler, target: Target) -> str:
     except UsageError as error:
         return str(error)
     evaluations, num_data = sampler.evaluations(target.posterior, {"n_steps": 1.0}), target.posterior.num_data
-    if evaluations > _MOST_PASSES * sampler.gradients * num_data:
+    if evaluations > _MAX_PASSES * sampler.gradients * num_data:
         return f"a step uses {evaluations:.0f} rows, but the target has only {num_data} rows, too few for mini-batches"
     return ""
 

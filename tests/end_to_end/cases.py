@@ -26,7 +26,7 @@ ENTRANCES = ("command line", "python", "estimator")
 TASKS = ("regression", "classification", "density")
 ESTIMATOR = set(inspect.signature(BayesianRegressor).parameters)
 """Options that estimators take."""
-_MOST_OPTIONS = 5
+_MAX_OPTIONS = 5
 """Largest number of run options in a case of `single_cases()`, so that a failure shows which option causes it."""
 _LEFT_OUT = 0.7
 """Probability that an option of a random case is left out."""
@@ -148,7 +148,7 @@ class _Builder:
             self.rng.shuffle(values_)
             return sorted(values_, key=lambda value: value is not None) if self.rng.random() < _LEFT_OUT else values_
         count = sum(value is not None for key, value in assigned.items() if key in RUN_FIELDS)
-        full = count >= _MOST_OPTIONS and None in offered
+        full = count >= _MAX_OPTIONS and None in offered
         return sorted(offered, key=lambda v: (v is not None) if full else (self.counts[name, str(v)] + (v is None)))
 
 

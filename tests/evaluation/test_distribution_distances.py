@@ -76,7 +76,7 @@ def test_distances_of_class_probabilities():
 
 
 @pytest.mark.parametrize(
-    ("chains", "count"), [(2, 1), (4, 3), (8, 35), (16, formulas.MOST_SPLITS), (64, formulas.MOST_SPLITS)]
+    ("chains", "count"), [(2, 1), (4, 3), (8, 35), (16, formulas.MAX_SPLITS), (64, formulas.MAX_SPLITS)]
 )
 def test_halves_are_different_divisions_of_all_chains(chains, count):
     divisions = formulas.halves(chains)

@@ -142,9 +142,9 @@ def test_a_chain_is_still_that_has_one_draw_for_half_of_its_length_and_for_ten()
 def test_of_a_large_run_every_kth_draw_is_judged(small, monkeypatch, tmp_path):
     """The gate's numbers are then of those draws, and the report says of how many it is made."""
     assert bnnzoo.open(small).diagnose()["draws_judged"] == 60
-    monkeypatch.setattr(thinning, "_LEAST_DRAWS", 20)
-    monkeypatch.setattr(thinning, "_LEAST_PAGE_DRAWS", 15)
-    monkeypatch.setattr(thinning, "_LEAST_PAGE_ROWS", 10)
+    monkeypatch.setattr(thinning, "_MIN_DRAWS", 20)
+    monkeypatch.setattr(thinning, "_MIN_PAGE_DRAWS", 15)
+    monkeypatch.setattr(thinning, "_MIN_PAGE_ROWS", 10)
     monkeypatch.setattr(thinning, "_WORK", 1.0)
     run = bnnzoo.open(small)
     diagnosis = run.diagnose()

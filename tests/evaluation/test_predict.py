@@ -625,7 +625,7 @@ def test_slices_are_the_same_however_many_features_are_looked_at_at_once(monkeyp
     figure = run.plot("slices")
     monkeypatch.setattr(pictures, "_FEATURES_PER_CALL", 3)
     pd.testing.assert_frame_equal(run.plot("slices").table, figure.table, rtol=1e-5)
-    monkeypatch.setattr(pictures, "_MOST_FEATURES", 9)
+    monkeypatch.setattr(pictures, "_MAX_FEATURES", 9)
     with pytest.raises(UsageError, match=r"at most 9 features \(got 10\)"):
         run.plot("slices")
 

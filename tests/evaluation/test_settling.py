@@ -65,7 +65,7 @@ def test_effective_draws_per_chain_are_measured_within_chains():
 
 def test_too_few_constant_or_infinite_draws_have_no_test():
     rng = np.random.default_rng(3)
-    assert measure_settling({"f": rng.normal(size=(4, settling.FEWEST_DRAWS - 1))}) is None
+    assert measure_settling({"f": rng.normal(size=(4, settling.MIN_DRAWS - 1))}) is None
     assert measure_settling({"f": np.ones((4, 200))}) is None
     assert measure_settling({"f": np.full((4, 200), np.inf)}) is None
 

@@ -422,7 +422,7 @@ def test_programs_are_forgotten_from_a_third_of_the_maps_on(monkeypatch, tmp_pat
     cleared: list[int] = []
     monkeypatch.setattr(backend.jax, "clear_caches", lambda: cleared.append(1))
     monkeypatch.setattr(backend, "_MAPS", tmp_path / "maps")
-    monkeypatch.setattr(backend, "_MOST_MAPS", tmp_path / "most")
+    monkeypatch.setattr(backend, "_MAX_MAPS", tmp_path / "most")
     (tmp_path / "most").write_text("32\n")
     for used, times in ((10, 0), (11, 1)):
         (tmp_path / "maps").write_bytes(b"a map\n" * used)

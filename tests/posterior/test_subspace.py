@@ -110,7 +110,7 @@ def test_a_wrong_threshold_is_wrong_usage(text, tmp_path, capsys):
 @pytest.mark.parametrize("kind", ["identified", "linearised"])
 def test_of_a_large_network_the_directions_with_the_largest_curvature_are_sampled(kind, monkeypatch, tmp_path):
     """The limits are lowered here. The posterior has its mode at the centre of the subspace."""
-    for name, value in {"EXACT_UP_TO": 5, "_MOST_ELEMENTS": 1000, "_FEWEST_LEADING": 3, "_MOST_LEADING": 3}.items():
+    for name, value in {"EXACT_UP_TO": 5, "_MAX_ELEMENTS": 1000, "_MIN_LEADING": 3, "_MAX_LEADING": 3}.items():
         monkeypatch.setattr(directions, name, value)
     recipe = tiny.recipe("penalty", model="mlp", draws=5, warmup=5, stochastic=kind)
     notes = []
@@ -128,7 +128,7 @@ def test_of_a_large_network_the_directions_with_the_largest_curvature_are_sample
 
 
 def test_a_network_whose_directions_would_take_very_long_is_refused(monkeypatch, capsys, tmp_path):
-    for name, value in {"EXACT_UP_TO": 5, "_MOST_ELEMENTS": 1000, "_LEADING_WORK": 1.0}.items():
+    for name, value in {"EXACT_UP_TO": 5, "_MAX_ELEMENTS": 1000, "_LEADING_WORK": 1.0}.items():
         monkeypatch.setattr(directions, name, value)
     words = ["sample", "mlp", "penalty", "--stochastic", "identified", "--draws", "5", "--warmup", "5"]
     assert cli.run([*words, "-o", str(tmp_path / "run.nc")]) == 2
@@ -280,7 +280,7 @@ def test_subspace_iteration_finds_the_directions_of_the_exact_matrix(likelihood,
     theta = np.asarray(posterior.position(network))
     exact = directions.compute_spectrum(posterior, theta, smallest=2.0, key=KEY)
     monkeypatch.setattr(directions, "EXACT_UP_TO", 0)
-    monkeypatch.setattr(directions, "_FEWEST_DIRECTIONS", 4)
+    monkeypatch.setattr(directions, "_MIN_DIRECTIONS", 4)
     iterated = directions.compute_spectrum(posterior, theta, smallest=2.0, key=KEY)
     count = int(np.sum(exact.values > 2))
     assert count >= 3

@@ -324,7 +324,7 @@ def test_the_fisher_matrix_of_many_rows_and_parameters_uses_every_kth_row(dense,
     posterior, theta = OneRow.of(), jnp.asarray([0.3, -0.2])
     num_data = posterior.num_data
     exact = _preconditioner._fisher(posterior, theta, dense=dense)
-    monkeypatch.setattr(_preconditioner, "_MOST_DERIVATIVES", num_data / 10)
+    monkeypatch.setattr(_preconditioner, "_MAX_DERIVATIVES", num_data / 10)
     estimated = _preconditioner._fisher(posterior, theta, dense=dense)
     every_20th = dataclasses.replace(posterior, data=posterior.take(jnp.arange(0, num_data, 20)))
     monkeypatch.undo()

@@ -390,7 +390,7 @@ def test_the_curvature_of_many_outputs_is_estimated_from_one_combination_of_them
 
     exact = covariance()
     assert _curvature.num_rows(posterior, "ggn") == 4
-    monkeypatch.setattr(_curvature, "_MOST_DERIVATIVES", 0)
+    monkeypatch.setattr(_curvature, "_MAX_DERIVATIVES", 0)
     assert _curvature.num_rows(posterior, "ggn") == 1
     estimated = covariance()
     assert not np.array_equal(estimated, exact)

@@ -192,7 +192,7 @@ def test_a_large_network_keeps_fewer_positions_and_directions():
 
 
 def test_without_directions_the_map_is_diagonal(monkeypatch):
-    monkeypatch.setattr(low_rank, "_MOST_DIRECTIONS", 0)
+    monkeypatch.setattr(low_rank, "_MAX_DIRECTIONS", 0)
     matrix = covariance(6, (50.0,))
     positions, gradients = draws(matrix, rows=40)
     states = State(jax.tree.map(lambda a: a[None], filled(positions, gradients)), jnp.asarray([0.5]))

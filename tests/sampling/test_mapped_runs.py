@@ -153,7 +153,7 @@ def test_results_of_a_run_on_a_large_file(data, make_large, tmp_path):
 
 def test_the_file_has_a_limited_number_of_test_rows(data, make_large, tmp_path, monkeypatch):
     make_large()
-    monkeypatch.setattr(row_source, "MOST_TEST_ROWS", 7)
+    monkeypatch.setattr(row_source, "MAX_TEST_ROWS", 7)
     run = sampled(data, tmp_path / "run.nc", init="prior")
     assert run.predictor.record.tree["constant_data"]["x_test"].shape == (7, 4)
 

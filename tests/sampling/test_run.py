@@ -518,7 +518,7 @@ def test_programs_are_forgotten_before_they_fill_the_memory_maps(monkeypatch, tm
     double(1.0)
     for most, compiled in ((1e9, 0), (30, 1)):
         (tmp_path / "most").write_text(f"{most:.0f}\n")
-        monkeypatch.setattr(backend, "_MOST_MAPS", tmp_path / "most")
+        monkeypatch.setattr(backend, "_MAX_MAPS", tmp_path / "most")
         backend.forget_programs()
         with _Compilations() as compilations:
             double(1.0)

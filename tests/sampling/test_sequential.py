@@ -157,7 +157,7 @@ def test_the_prior_keeps_the_dependence_of_the_parameters(tmp_path, monkeypatch)
     assert sd_of_sum("b.nc") == pytest.approx(1, abs=0.08)
     with xr.open_dataset(tmp_path / "b.nc", group="constant_data") as constant:
         assert constant["prior_factor"].shape == (3, 3)
-    monkeypatch.setattr(sequential, "_MOST_DEPENDENT", 0)  # the control must fail
+    monkeypatch.setattr(sequential, "_MAX_DEPENDENT", 0)  # the control must fail
     assert sd_of_sum("c.nc") > 1.4
 
 
@@ -195,7 +195,7 @@ def test_a_run_without_the_earlier_file_can_be_evaluated_and_resumed(first, tmp_
 
 
 def test_the_prior_has_the_moments_of_the_draws(network, monkeypatch):
-    monkeypatch.setattr(sequential, "_MOST_DEPENDENT", 0)
+    monkeypatch.setattr(sequential, "_MAX_DEPENDENT", 0)
     posterior = _problem(network).network_posterior
     draws = xr.open_dataset(network, group="posterior").load()
     for name, variable in draws.data_vars.items():

@@ -110,7 +110,7 @@ def test_every_command_opens_run_files_with_the_same_checks(command, finished, t
 
 def test_a_long_file_of_bnnzoo_is_accepted(finished, monkeypatch):
     """Long arrays do not count as text, although the names of their dimensions are stored beside them."""
-    monkeypatch.setattr(hdf5_validation, "_MOST_TEXT", finished.stat().st_size // 10)
+    monkeypatch.setattr(hdf5_validation, "_MAX_TEXT", finished.stat().st_size // 10)
     hdf5_validation.check(finished)
 
 

@@ -23,15 +23,15 @@ from bnnzoo.finding import setting
 
 _FAR = 10.0
 """Minimal distance of a code from the nearest other value, in interquartile ranges of the other values."""
-_FEWEST_ROWS = 10
+_MIN_ROWS = 10
 """Minimal number of rows at which a value that occurs once can be distinguished from an ordinary outlier."""
 _LARGEST_SINGLE_CODE = -99.0
-"""Codes up to this number are reported even if they occur only once, in columns of at least `_FEWEST_ROWS` cells."""
+"""Codes up to this number are reported even if they occur only once, in columns of at least `_MIN_ROWS` cells."""
 _SMALLEST_SINGLE_HIGH_CODE = 999.0
-"""Codes from this number on are reported even if they occur only once, in columns of at least `_FEWEST_ROWS` cells."""
+"""Codes from this number on are reported even if they occur only once, in columns of at least `_MIN_ROWS` cells."""
 _ANY_ROWS = -999.0
 """Codes up to this number are reported even if they occur only once, in columns of any length."""
-_FEWEST_VALUES = 2
+_MIN_VALUES = 2
 """Minimal number of distinct values besides the codes in a column whose codes are reported."""
 _ALWAYS_CODES = (-200.0, -32768.0, 32767.0, -2147483648.0, 2147483647.0, -1e20, 1e20, -1e30, 1e30, 9.96921e36)
 """Codes of instruments and file formats that do not consist of one repeated digit."""
@@ -99,7 +99,7 @@ def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
     if not present.size or not may_hold_codes(float(present.min()), float(present.max())):
         return []
     values, counts = np.unique(present, return_counts=True)
-    has_enough_rows = present.size >= _FEWEST_ROWS
+    has_enough_rows = present.size >= _MIN_ROWS
     suspects = [
         value
         for value, count in zip(values, counts, strict=True)
@@ -107,7 +107,7 @@ def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
     ]
     beside = _beside_a_scale(values, counts)
     others = present[~np.isin(present, [*suspects, *beside])]
-    if not (suspects or beside) or np.unique(others).size < _FEWEST_VALUES:
+    if not (suspects or beside) or np.unique(others).size < _MIN_VALUES:
         return []
     low, high = float(others.min()), float(others.max())
     lower_quartile, upper_quartile = np.percentile(others, [25, 75])
@@ -134,7 +134,7 @@ def _beside_a_scale(values: Float[np.ndarray, " value"], counts: Int[np.ndarray,
         counts: the number of cells with each value.
     """
     rows, jumps = counts.sum(), np.flatnonzero(np.diff(values) != 1)
-    if rows < _FEWEST_ROWS or values[0] not in (0.0, 1.0) or not jumps.size or not jumps[0]:
+    if rows < _MIN_ROWS or values[0] not in (0.0, 1.0) or not jumps.size or not jumps[0]:
         return []
     top, codes = int(jumps[0]), values[jumps[0] + 1 :]
     count = int(counts[top + 1 :].sum())

@@ -15,9 +15,9 @@ from bnnzoo.data.columns.faults import list_names, with_names
 from bnnzoo.data.columns.forms import WITH_UNIT
 from bnnzoo.finding import setting
 
-_FEWEST_IDENTIFIED = 20
+_MIN_IDENTIFIED = 20
 """Minimal number of rows for a warning about an identifier. In fewer rows, all values may be distinct by chance."""
-_FEWEST_NUMBERED = 3
+_MIN_NUMBERED = 3
 """Minimal number of rows for a warning about an identifier if the name of the column is usual for row numbers."""
 _ROW_NUMBERS = re.compile(
     r"unnamed: ?\d+|rownames?|row[ ._-]?(?:names?|id|no|nr|num(?:ber)?)?|index|level_0|\.\.\.1|#", re.I
@@ -29,9 +29,9 @@ _TOTALS = re.compile(
     r"(?:(?:grand|sub)?[ -]?totals?|sum|summe|gesamt|insgesamt|somme|suma|totale|mean|average)\b.*", re.I
 )
 """Labels of a last row with sums or means of the columns."""
-_FEWEST_WITH_UNIT = 3
+_MIN_WITH_UNIT = 3
 """Minimal number of levels with the same unit, such as 1 kg, for the warning that a text column should be numbers."""
-_FEWEST_VALUES = 2
+_MIN_VALUES = 2
 """Minimal number of distinct other dates beside a placeholder date, and of distinct numbers that look like dates."""
 
 
@@ -51,7 +51,7 @@ def warnings_about_inputs(cells: Sequence[Cells]) -> list[str]:
         if present.max() == present.min():
             names_by_kind["constant"] += [] if column.is_missing.any() else [column.name]
             continue
-        fewest = _FEWEST_NUMBERED if _ROW_NUMBERS.fullmatch(column.name) else _FEWEST_IDENTIFIED
+        fewest = _MIN_NUMBERED if _ROW_NUMBERS.fullmatch(column.name) else _MIN_IDENTIFIED
         if len(cells) > 1 and len(present) >= fewest and column.kind in ("number", "text"):
             is_whole = column.kind == "text" or np.array_equal(present, np.floor(present))
             if is_whole and len(np.unique(present)) == len(present):
@@ -102,7 +102,7 @@ def warnings_about_text(
         name, levels = column.name, column.levels
         units = [match[1] for level in levels if (match := WITH_UNIT.fullmatch(level))]
         unit, count = Counter(units).most_common(1)[0] if units else ("", 0)
-        if name not in categories and count >= _FEWEST_WITH_UNIT and 2 * count >= len(levels):
+        if name not in categories and count >= _MIN_WITH_UNIT and 2 * count >= len(levels):
             option = "[[task=classification]]" if name in targets else setting("categories", name)
             doubts.append(
                 f"column {name}: numbers with a unit ({unit}) are read as text, each as a category of its own; "
@@ -183,7 +183,7 @@ def sentinel_days(distinct: Float[np.ndarray, " distinct"]) -> list[float]:
     """
     days = [float(np.datetime64(text, "D").astype(float)) for text in _SENTINELS]
     others = distinct[~np.isin(np.floor(distinct), days)]
-    if others.size < _FEWEST_VALUES:
+    if others.size < _MIN_VALUES:
         return []
     span = max(others[-1] - others[0], 1.0)
     whole_days = np.unique(np.floor(distinct))
@@ -196,7 +196,7 @@ def _are_written_dates(numbers: Float[np.ndarray, " row"]) -> bool:
     if not numbers.size or numbers.min() < 19000101 or numbers.max() > 21001231:
         return False
     distinct = np.unique(numbers)
-    if distinct.size < _FEWEST_VALUES or not np.array_equal(distinct, np.floor(distinct)):
+    if distinct.size < _MIN_VALUES or not np.array_equal(distinct, np.floor(distinct)):
         return False
     integers = distinct.astype(int)
     month, day = integers // 100 % 100, integers % 100

@@ -15,7 +15,7 @@ from bnnzoo.data.columns.table import AbstractTable
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 
-_MOST_NAMED = 20
+_MAX_NAMED = 20
 """Maximal number of names that a message lists."""
 DROP_INSTEAD = ", or use [[drop=NAME]]"
 DROP_COLUMN = ", or drop the column with [[drop=NAME]]"
@@ -30,7 +30,7 @@ CENSORED = "with bounds in place of numbers"
 
 MAX_MISSING_CODES = 3
 """Maximal number of different cells that a message proposes as codes for missing cells."""
-_MOST_UNITS = 3
+_MAX_UNITS = 3
 """Maximal number of rows below a header that can be rows of units or of column widths."""
 
 
@@ -167,7 +167,7 @@ class Faults:
         """
         places = {(fault.row, fault.count) for fault in faults}
         row, count = places.pop()
-        if places or row != 1 or count > _MOST_UNITS or any(map(self.table.has_number, range(count))):
+        if places or row != 1 or count > _MAX_UNITS or any(map(self.table.has_number, range(count))):
             return ""
         units = self.table.skip_option(*range(count))
         if not units or not self.table.has_number(count):
@@ -195,7 +195,7 @@ def with_names(remedy: str, columns: Sequence[str]) -> str:
 
     If there are more columns, the remedy keeps NAME.
     """
-    if len(columns) > _MOST_NAMED:
+    if len(columns) > _MAX_NAMED:
         return remedy
     has_comma = any("," in name for name in columns)
     for option in ("drop", "categories", "target"):
@@ -208,8 +208,8 @@ def with_names(remedy: str, columns: Sequence[str]) -> str:
 def list_names(names: Iterable[str]) -> str:
     """Join at most twenty names for a message, and add the number of the other names."""
     names = list(names)
-    num_others = len(names) - _MOST_NAMED
-    return ", ".join([*names[:_MOST_NAMED], *([f"and {num_others} more"] if num_others > 0 else [])])
+    num_others = len(names) - _MAX_NAMED
+    return ", ".join([*names[:_MAX_NAMED], *([f"and {num_others} more"] if num_others > 0 else [])])
 
 
 def _short_problem(fault: Fault) -> str:

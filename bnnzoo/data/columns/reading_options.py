@@ -18,7 +18,7 @@ from bnnzoo.errors import UsageError
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "space": " ", "pipe": "|"}
 """Names of separators that are hard to type in a shell."""
 _LINES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-_MOST_SKIPPED = 1_000_000
+_MAX_SKIPPED = 1_000_000
 """Maximal number of lines in one range of `skip_rows`."""
 
 
@@ -151,7 +151,7 @@ def parse_lines(texts: Iterable[str]) -> frozenset[int]:
     for text in texts:
         match = _LINES.fullmatch(text)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        if not 1 <= first <= last or last - first >= _MOST_SKIPPED:
+        if not 1 <= first <= last or last - first >= _MAX_SKIPPED:
             raise UsageError(
                 f"[[skip_rows]]: must be line numbers of the file, counted from 1, such as 2 or 1-10,12 (got {text!r})"
             )

@@ -30,9 +30,9 @@ from bnnzoo.finding import setting
 Missing = Literal["error", "drop", "median"]
 Unseen = Literal["error", "zero"]
 
-MOST_LEVELS = 100
+MAX_LEVELS = 100
 """Maximal number of levels of a text column. A column with more levels probably contains identifiers or comments."""
-MOST_LETTERS = 200
+MAX_LETTERS = 200
 """Maximal number of letters of a level. A column with longer texts probably contains comments."""
 _COARSE = 1e-3
 """Maximal rounding error of float32, in standard deviations of the column.
@@ -40,7 +40,7 @@ _COARSE = 1e-3
 If rounding has a larger error, the smallest number of the column is subtracted first.
 """
 _NO_CATEGORIES = (
-    f"of text, with more than {MOST_LEVELS} categories or with a category of more than {MOST_LETTERS} letters"
+    f"of text, with more than {MAX_LEVELS} categories or with a category of more than {MAX_LETTERS} letters"
 )
 MISSING_REMEDY = f"fill in missing cells with [[missing=median]], drop their rows with [[missing=drop]]{DROP_COLUMN}"
 
@@ -81,12 +81,10 @@ class Column:
 def _category_problem(levels: Sequence[str]) -> str:
     """Return the reason why these levels are too many or too long for categories, or "" if there is no such reason."""
     letters = max(map(len, levels), default=0)
-    if len(levels) > MOST_LEVELS:
-        return f"text with {len(levels)} categories, more than {MOST_LEVELS}"
+    if len(levels) > MAX_LEVELS:
+        return f"text with {len(levels)} categories, more than {MAX_LEVELS}"
     return (
-        f"text with a category that has {letters} letters; the limit is {MOST_LETTERS}"
-        if letters > MOST_LETTERS
-        else ""
+        f"text with a category that has {letters} letters; the limit is {MAX_LETTERS}" if letters > MAX_LETTERS else ""
     )
 
 

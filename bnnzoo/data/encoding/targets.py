@@ -14,15 +14,15 @@ from bnnzoo.data.checks.check import and_more, refuse_coarse
 from bnnzoo.data.columns.cells import Cells, as_text
 from bnnzoo.data.columns.faults import list_names
 from bnnzoo.data.columns.levels import level_positions
-from bnnzoo.data.encoding.input_encoding import MOST_LEVELS
+from bnnzoo.data.encoding.input_encoding import MAX_LEVELS
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.finding import setting
 
-MOST_INFERRED_CLASSES = 20
+MAX_INFERRED_CLASSES = 20
 """Maximal number of distinct numbers of a target that is read as class labels by default."""
-_FEWEST_ROWS = 30
+_MIN_ROWS = 30
 """Minimal number of rows for the warning that there are fewer than two rows per class."""
-MOST_CLASSES = 1000
+MAX_CLASSES = 1000
 """Maximal number of classes of labels that are numbers, or that are text in an array."""
 _LARGEST_LABEL = 2**53
 """Beyond this number, float64 cannot distinguish adjacent whole numbers."""
@@ -137,7 +137,7 @@ def _are_labels(target: Cells) -> bool:
     if target.kind != "number":
         return target.kind in ("text", "boolean")
     present = np.unique(target.numbers)
-    return 2 <= present.size <= MOST_INFERRED_CLASSES and bool(np.all(present == np.arange(present.size)))
+    return 2 <= present.size <= MAX_INFERRED_CLASSES and bool(np.all(present == np.arange(present.size)))
 
 
 def _labels(
@@ -148,10 +148,10 @@ def _labels(
             f"{where}: column {target.name}: a {target.kind} cannot be a class label; give numbers or text"
         )
     if target.kind == "text":
-        if len(target.levels) > MOST_LEVELS:
+        if len(target.levels) > MAX_LEVELS:
             raise UsageError(
                 f"{where}: column {target.name}: text with {len(target.levels)} categories cannot be the target (at "
-                f"most {MOST_LEVELS} classes); name another [[target]]"
+                f"most {MAX_LEVELS} classes); name another [[target]]"
             )
         names, codes = target.levels, target.numbers.astype(np.int32)
         _check_several(names, where, target.name)
@@ -179,7 +179,7 @@ def note_of_numbers(name: str, numbers: NDArray[Any], task: str) -> str:
     distinct = np.unique(numbers)
     if distinct.size < 2 or not np.all(distinct == np.floor(distinct)):
         return ""
-    is_few, may_be_counts = distinct.size <= MOST_INFERRED_CLASSES, looks_like_counts(numbers)
+    is_few, may_be_counts = distinct.size <= MAX_INFERRED_CLASSES, looks_like_counts(numbers)
     if not (is_few or may_be_counts):
         return ""
     description = f"{f'{distinct.size} ' if is_few else ''}whole numbers from {int(distinct[0])} to {int(distinct[-1])}"
@@ -222,12 +222,12 @@ def training_labels(
     _check_whole(y, where, column, rows)
     names, codes = _distinct_labels(y)
     _check_several(names, where, column)
-    if len(names) > MOST_CLASSES:
+    if len(names) > MAX_CLASSES:
         raise UsageError(
-            f"{_place(where, None, column)}: {len(names)} labels, but at most {MOST_CLASSES} classes are supported; "
+            f"{_place(where, None, column)}: {len(names)} labels, but at most {MAX_CLASSES} classes are supported; "
             "use [[task=regression]]"
         )
-    if 2 * len(names) > len(y) >= _FEWEST_ROWS:
+    if 2 * len(names) > len(y) >= _MIN_ROWS:
         warnings.warn(
             f"{_place(where, None, column)}: {len(names)} classes in {len(y)} rows: with fewer than two rows per "
             "class, little can be learned; model another target, or join classes",

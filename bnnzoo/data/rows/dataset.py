@@ -18,8 +18,8 @@ from bnnzoo.data.columns.codes import find_codes, warnings_about_codes
 from bnnzoo.data.columns.reading_options import PLAIN, Reading
 from bnnzoo.data.encoding.input_encoding import Encoding
 from bnnzoo.data.encoding.targets import (
-    MOST_CLASSES,
-    MOST_INFERRED_CLASSES,
+    MAX_CLASSES,
+    MAX_INFERRED_CLASSES,
     Task,
     check_censored,
     note_of_numbers,
@@ -199,8 +199,8 @@ def _are_labels(y: NDArray[Any]) -> bool:
     if y.dtype.kind not in "iu":
         return True
     distinct = np.unique(y)
-    is_contiguous = distinct.size <= MOST_CLASSES and np.array_equal(distinct, np.arange(distinct.size))
-    return distinct.size <= MOST_INFERRED_CLASSES or bool(is_contiguous and 2 * distinct.size <= y.size)
+    is_contiguous = distinct.size <= MAX_CLASSES and np.array_equal(distinct, np.arange(distinct.size))
+    return distinct.size <= MAX_INFERRED_CLASSES or bool(is_contiguous and 2 * distinct.size <= y.size)
 
 
 def from_arrays(

@@ -31,9 +31,9 @@ from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
 from bnnzoo.posterior.predicting import Predicting
 from bnnzoo.store.schema import ROW_SOURCE
 
-SHARE, LEAST_SECONDS = 0.5, 20.0
-"""Default time limit of the exact chains: the fraction `SHARE` of the run's duration, but at least `LEAST_SECONDS`."""
-FEWEST_STEPS, FIRST_STEPS, MOST_STEPS = 8, 32, 4096
+SHARE, MIN_SECONDS = 0.5, 20.0
+"""Default time limit of the exact chains: the fraction `SHARE` of the run's duration, but at least `MIN_SECONDS`."""
+MIN_STEPS, FIRST_STEPS, MAX_STEPS = 8, 32, 4096
 """Smallest and largest number of steps in the first round, and limit of the number of steps of each chain.
 
 Each later round has as many steps as all earlier rounds together.
@@ -43,7 +43,7 @@ _SNAPSHOTS = 32
 
 The means and sds of the exact chains are estimated from the snapshots of the last round.
 """
-_MOST_DRAWS = 8000
+_MAX_DRAWS = 8000
 """Largest number of draws of the run, evenly spaced, from which the means and sds of the run are computed."""
 _DENSITY_DRAWS = 1000
 """Largest number of draws at which the log density is computed for the estimate of the effective sample size."""
@@ -146,7 +146,7 @@ def of_draws(
     """
     start_time, dim = time.perf_counter(), posterior.layout.dim
     end_time, min_seconds = (
-        (-np.inf, max(SHARE * run_seconds, LEAST_SECONDS)) if seconds is None else (start_time + seconds, 0.0)
+        (-np.inf, max(SHARE * run_seconds, MIN_SECONDS)) if seconds is None else (start_time + seconds, 0.0)
     )
     flat = draws.reshape(-1, draws.shape[2])
     predicting = posterior if predicting is None else predicting
@@ -172,7 +172,7 @@ def of_draws(
         positions, steps = path[-1][0], steps + next_steps
         rates += [rate for _, rate in path]
         biases = _biases(moments, run, start_values, snapshot_values)
-        is_affordable = steps < MOST_STEPS and time.perf_counter() + steps * step_seconds < end_time
+        is_affordable = steps < MAX_STEPS and time.perf_counter() + steps * step_seconds < end_time
         next_steps = steps if is_affordable and _more_steps_help(biases, tolerance) else 0
     means = {name: moment.mean for name, moment in moments.items()}
     end_values = functions(posterior, estimands, positions)
@@ -219,7 +219,7 @@ def _first_steps(step_seconds: float, end_time: float) -> int:
     The number depends on the speed of the machine, never on a result of the audit.
     """
     affordable_steps = max(1.0, (end_time - time.perf_counter()) / step_seconds) if step_seconds else float(FIRST_STEPS)
-    return int(np.clip(2 ** int(np.log2(affordable_steps)), FEWEST_STEPS, FIRST_STEPS))
+    return int(np.clip(2 ** int(np.log2(affordable_steps)), MIN_STEPS, FIRST_STEPS))
 
 
 def _more_steps_help(biases: Mapping[str, Biases], tolerance: float) -> bool:
@@ -291,7 +291,7 @@ def _thin_draws(predictor: Predictor) -> Predictor:
     """Return the same run with about 8000 draws or fewer, evenly spaced in each chain."""
     thinned = thinning.for_diagnosis(predictor)
     chains, count = thinned.record.shape
-    stride = -(-chains * count // _MOST_DRAWS)
+    stride = -(-chains * count // _MAX_DRAWS)
     return thinned if stride == 1 else thinned.thinned(stride)
 
 

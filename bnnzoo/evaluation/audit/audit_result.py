@@ -23,7 +23,7 @@ The bias of a mean is measured in posterior standard deviations. The bias of an 
 For the sd of all predictions together, the limit is half as large, because this sd is estimated more precisely than
 the sd of a single prediction.
 """
-_LEAST_P = 1e-6
+_MIN_P = 1e-6
 """Smallest p-value that is reported exactly; smaller p-values are not known precisely."""
 
 
@@ -117,7 +117,7 @@ class Audit:
         if np.isfinite(self.bias_sd_se):
             side = "large" if self.bias_sd > 0 else "small"
             width = f"; the sd of the predictions is {abs(self.bias_sd):.0%} ± {self.bias_sd_se:.0%} too {side}"
-        p = f"p = {self.p:.1g}" if self.p > _LEAST_P else f"p < {_LEAST_P:g}"
+        p = f"p = {self.p:.1g}" if self.p > _MIN_P else f"p < {_MIN_P:g}"
         if self.outcome == "drifted":
             way = "fell" if self.score < 0 else "rose"
             if np.isfinite(self.bias_sd_lowest):
@@ -222,7 +222,7 @@ def decide(
     # With fewer than a dozen chains, random sign flips cannot give a p-value below the level.
     is_conclusive = (
         pooled_bound <= tolerance / 2
-        and effort.chains >= drift.FEWEST_FLIPPED
+        and effort.chains >= drift.MIN_FLIPPED
         and max(bound, detectable) <= tolerance
         and remembered <= bias.MAX_REMEMBERED
     )
@@ -239,7 +239,7 @@ def decide(
         bias_bound=bound,
         bias_bound_of=bound_of,
         detectable=detectable,
-        limited_by="draws" if is_limited_by_draws or effort.chains < drift.FEWEST_FLIPPED else "chains",
+        limited_by="draws" if is_limited_by_draws or effort.chains < drift.MIN_FLIPPED else "chains",
         remembered=remembered,
         moved=moved,
         tolerance=tolerance,

@@ -12,17 +12,17 @@ from scipy import stats
 
 from bnnzoo.evaluation.formulas.rhat import FEWEST
 
-FEWEST_ESS = 100.0
+MIN_ESS = 100.0
 """Smallest effective sample size of a function in the run for a test of its biases; below, errors are too imprecise."""
-_LEAST_FORGOTTEN = 1e-3
+_MIN_FORGOTTEN = 1e-3
 """Smallest divisor 1 - slope in `_exact_moments`, with the slope of later values on starting values (`_slope`).
 
 The number 1 - slope is the fraction of its starting value that a chain has forgotten. A chain that has forgotten a
 smaller fraction contains no information about the posterior.
 """
-_FEWEST_UNITS = 4
+_MIN_UNITS = 4
 """Smallest number of exact chains from which biases are estimated."""
-_MOST_GROUPS = 64
+_MAX_GROUPS = 64
 """Largest number of groups of exact chains in the jackknife, which leaves out one group at a time."""
 _CONFIDENCE = 0.95
 MAX_REMEMBERED = 0.1
@@ -101,7 +101,7 @@ class Biases:
 
 def degrees_of_freedom(units: int) -> int:
     """Return the degrees of freedom of a jackknife over `units` exact chains."""
-    return max(min(units, _MOST_GROUPS) - 1, 1)
+    return max(min(units, _MAX_GROUPS) - 1, 1)
 
 
 def one_sided_margin(freedom: int) -> float:
@@ -162,7 +162,7 @@ def estimate(
         later: values of the functions on the same chains at later steps.
     """
     units, count = starts.shape
-    if units < _FEWEST_UNITS:
+    if units < _MIN_UNITS:
         unknown_values = np.full(2 * count, np.nan)
         return Biases(
             unknown_values, unknown_values, unknown_values, max(units, 2), np.zeros(2 * count, bool), np.ones(count)
@@ -178,14 +178,14 @@ def estimate(
         slope_errors = _jackknife([_slope(*part) for part in leave_one_out])
         run_errors = np.concatenate([run.mean_error / sd, run.sd_error / sd])
     testable = np.isfinite(values) & np.isfinite(run_errors) & np.isfinite(exact_errors)
-    testable &= np.tile((run.ess >= FEWEST_ESS) & (run.sd > 0), 2) & (units >= _MOST_GROUPS // 2)
+    testable &= np.tile((run.ess >= MIN_ESS) & (run.sd > 0), 2) & (units >= _MAX_GROUPS // 2)
     remembered = np.maximum(_slope(starts, later) - one_sided_margin(degrees_of_freedom(units)) * slope_errors, 0.0)
     return Biases(values, run_errors, exact_errors, units, testable, remembered)
 
 
 def _without_each_group(units: int) -> list[Bool[np.ndarray, " unit"]]:
     """Return the samples of the jackknife: for each group of exact chains, a mask that leaves out this group."""
-    groups = np.arange(units) * min(units, _MOST_GROUPS) // units
+    groups = np.arange(units) * min(units, _MAX_GROUPS) // units
     return [groups != group for group in np.unique(groups)]
 
 
@@ -212,7 +212,7 @@ def pooled_sd(
 
     units = len(starts)
     run_sd = float(np.sqrt(np.sum(run.sd**2)))
-    if units < _FEWEST_UNITS:
+    if units < _MIN_UNITS:
         return np.nan, np.nan
     starts, later = np.asarray(starts, float), np.asarray(later, float)
     with np.errstate(all="ignore"):
@@ -247,13 +247,13 @@ def _exact_moments(
 ) -> tuple[Float[np.ndarray, " value"], Float[np.ndarray, " value"]]:
     """Return the posterior mean and sd of each function: the solution of the two equations in `estimate`."""
     slope = _slope(starts, later)
-    mean = (later.mean((0, 1)) - slope * starts.mean(0)) / np.maximum(1 - slope, _LEAST_FORGOTTEN)
+    mean = (later.mean((0, 1)) - slope * starts.mean(0)) / np.maximum(1 - slope, _MIN_FORGOTTEN)
     variance_slope = _slope((starts - starts.mean(0)) ** 2, (later - later.mean(1, keepdims=True)) ** 2)
     variance_after = later.var(1, ddof=1).mean(0)
     variance = (variance_after - variance_slope * starts.var(0, ddof=1)) / np.maximum(
-        1 - variance_slope, _LEAST_FORGOTTEN
+        1 - variance_slope, _MIN_FORGOTTEN
     )
-    return mean, np.sqrt(np.maximum(variance, _LEAST_FORGOTTEN * variance_after))
+    return mean, np.sqrt(np.maximum(variance, _MIN_FORGOTTEN * variance_after))
 
 
 def _slope(

@@ -45,7 +45,7 @@ _SHORTEST = 1 / 8
 """Smallest step size divided by the largest step size; log step sizes are uniform between the logs of both."""
 _FLIPS = 9_999
 """Number of random sign flips, from which the distribution of the test statistic is estimated."""
-FEWEST_FLIPPED = 12
+MIN_FLIPPED = 12
 """Smallest number of chains for which random sign flips can give a p-value below the level of an audit."""
 _ELEMENTS = 2**24
 """Largest product of rows per step, parameters, and chains that are advanced together."""
@@ -306,7 +306,7 @@ def find_drift(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray],
     scores = ranks.sum(0)
     largest_score = int(np.argmax(np.abs(scores)))
     units = len(difference)
-    if units < FEWEST_FLIPPED:
+    if units < MIN_FLIPPED:
         # A single chain has no standard deviation, so it cannot be tested.
         tests: Any = stats.ttest_1samp(difference, 0.0, axis=0) if units > 1 else None
         p = 1.0 if tests is None else min(1.0, float(np.nanmin(tests.pvalue)) * len(names))

@@ -24,7 +24,7 @@ PREDICTIONS = (MEANS, LOG_ODDS, BETWEEN.format(MEANS), BETWEEN.format(LOG_ODDS))
 LOG_SDS, OWN_PARAMETERS, WEIGHTS = "predictive log sds", "parameters of likelihood and prior", "weights"
 _PROBES = 10
 """Largest number of inputs at which predictions are tested."""
-_MOST_WEIGHTS = 1000
+_MAX_WEIGHTS = 1000
 """Largest number of weights that are tested, evenly spaced."""
 _SMALLEST_PROBABILITY = 1e-6
 """Smallest probability from which log odds are computed; smaller ones are dominated by float32 rounding."""
@@ -86,7 +86,7 @@ class Estimands:
         blocks = posterior.layout.blocks
         network = sum(block.size for block in blocks if block.owner == "network")
         linear = is_linear(posterior, example, x, predicting=predicting)
-        self._weights = evenly(network, _MOST_WEIGHTS) if linear else np.arange(0)
+        self._weights = evenly(network, _MAX_WEIGHTS) if linear else np.arange(0)
         self._own = [block for block in blocks if block.owner != "network"]
 
     @property

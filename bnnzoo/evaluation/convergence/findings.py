@@ -18,7 +18,7 @@ from bnnzoo.evaluation.formulas.metrics import Estimate
 from bnnzoo.evaluation.predictions import noise_scale
 from bnnzoo.finding import Finding, sentences, setting, spell_settings, spelling
 
-_FEWEST_CHAINS = 4
+_MIN_CHAINS = 4
 """A run with fewer chains needs the same total ESS as a run with this number of chains.
 
 With a total ESS of only 100, the estimate of a standard deviation would have an error of 7 %.
@@ -126,7 +126,7 @@ def _gate_checks(
     run_longer, is_one_group = f"run longer ({setting('draws')}, {setting('warmup')})", diagnosis.get("modes", 1) < 2
     group_note = "" if is_one_group else f"the chains are in {diagnosis.get('modes')} groups that predict differently; "
     agree = group_note + run_longer
-    min_ess = limits.ess * max(diagnosis["chains"], _FEWEST_CHAINS)
+    min_ess = limits.ess * max(diagnosis["chains"], _MIN_CHAINS)
     smaller_step = f"use a smaller step size, or a longer {setting('warmup')}"
     at = diagnosis.get("unbiased_step_size", 0.0)
     # If chains have diverged, no step size makes the ratio close to 1 at their positions.
@@ -245,7 +245,7 @@ def answer_converged(
     text = (
         f"R-hat is at most {diagnosis['rhat']:.3f} (of {diagnosis['rhat_of']}; limit {limits.rhat:g}), the bulk "
         f"ESS at least {diagnosis['ess_bulk']:.0f} (of {diagnosis['ess_bulk_of']}), the tail ESS at least "
-        f"{diagnosis['ess_tail']:.0f} (limit {limits.ess * max(diagnosis['chains'], _FEWEST_CHAINS):g})"
+        f"{diagnosis['ess_tail']:.0f} (limit {limits.ess * max(diagnosis['chains'], _MIN_CHAINS):g})"
     )
     if diagnosis["exactness"] == "biased":
         return Answer(CONVERGED, "unsure", _sentence([outcome.describe_bias(diagnosis), text]))

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from bnnzoo.evaluation.contents.draws import draw_slices
 from bnnzoo.evaluation.contents.record import evenly
-from bnnzoo.evaluation.formulas.combination import FALSE_ALARM, FEWEST_DRAWS, rhat_and_limit
+from bnnzoo.evaluation.formulas.combination import FALSE_ALARM, MIN_DRAWS, rhat_and_limit
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior, backend
 from bnnzoo.posterior.affine import is_affine_along
@@ -78,7 +78,7 @@ def unmoving_parameters(predictor: Predictor) -> list[str] | None:
     as the diagonal of a correlation matrix. The result is None with too few draws, or for a run that keeps predictions.
     """
     record = predictor.record
-    if record.keeps_predictions or record.shape[1] < FEWEST_DRAWS // 10:
+    if record.keeps_predictions or record.shape[1] < MIN_DRAWS // 10:
         return None
     has_elements = predictor.predicts and isinstance(predictor.posterior, NetworkPosterior)
     is_still = np.asarray((predictor.weights.changes < 2).any(0))
@@ -129,7 +129,7 @@ def _weights_to_test(predictor: Predictor, dim: int) -> Int[np.ndarray, " weight
     The limit for chance takes into account that the largest R-hats of all `dim` weights are tested.
     """
     evenly_spaced = evenly(dim, _EVENLY)
-    if predictor.record.shape[1] < FEWEST_DRAWS:
+    if predictor.record.shape[1] < MIN_DRAWS:
         return evenly_spaced
     candidates = np.argsort(_rough_rhats(predictor, dim))[::-1][:_WORST]
     values = predictor.columns(candidates)

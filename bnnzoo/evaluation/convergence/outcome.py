@@ -21,7 +21,7 @@ The remedy for all of them is a longer run, unless the chains never leave their 
 
 _AGREEMENT = 0.1
 """Largest value of R-hat - 1 from which the necessary length of a run is computed; above it, the chains disagree."""
-_LEAST_FACTOR = 1.2
+_MIN_FACTOR = 1.2
 """Smallest factor by which a longer run is advised, because a run that is hardly longer may miss the limits again."""
 _UNKNOWN_FACTOR = 2.0
 """Factor by which a longer run is advised if the necessary factor cannot be computed."""
@@ -74,7 +74,7 @@ def has_settled(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -
         and bool(kinds & _BETWEEN)
         and diagnosis.get("modes", 1) > 1
         and diagnosis.get("drift_p", 0.0) >= settling.LEVEL
-        and diagnosis.get("within_ess", 0.0) >= settling.FEWEST_EFFECTIVE
+        and diagnosis.get("within_ess", 0.0) >= settling.MIN_EFFECTIVE
     )
 
 
@@ -150,8 +150,8 @@ def _necessary_factor(diagnosis: Mapping[str, Any], mixing: Sequence[Finding]) -
     drifts = diagnosis.get("drift_p", 1.0) < settling.LEVEL
     factors = [1.0, 2.0 if drifts else 1.0, *_factors_of_agreeing_chains(diagnosis, mixing)]
     if "within_ess" in diagnosis:
-        factors.append(settling.FEWEST_EFFECTIVE / max(diagnosis["within_ess"], 1.0))
-    return None if max(factors) == 1 else float(f"{max(*factors, _LEAST_FACTOR):.2g}")
+        factors.append(settling.MIN_EFFECTIVE / max(diagnosis["within_ess"], 1.0))
+    return None if max(factors) == 1 else float(f"{max(*factors, _MIN_FACTOR):.2g}")
 
 
 def _lengths(diagnosis: Mapping[str, Any], factor: float) -> dict[str, str | int]:

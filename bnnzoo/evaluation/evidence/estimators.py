@@ -32,7 +32,7 @@ _COARSE = 1.0
 
 If the error exceeds this limit and five standard errors, stepping stones are used instead.
 """
-_MOST_ERROR = 0.1
+_MAX_ERROR = 0.1
 """Largest standard error, in nats, at which the correction of a Laplace approximation is trusted."""
 _TARGET = ("model", "likelihood", "prior", "prior_from", "standardise", "units", "exposure", "stochastic")
 """Fields of a recipe that define the target distribution, together with the data and the likelihood power."""
@@ -208,7 +208,7 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
         return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
     values = weights[best_chain]
     log_mean, se = log_mean_exp(values)
-    too_large = "" if se <= _MOST_ERROR else f"the error of their mean is {se:.2g} nats, more than {_MOST_ERROR:g}"
+    too_large = "" if se <= _MAX_ERROR else f"the error of their mean is {se:.2g} nats, more than {_MAX_ERROR:g}"
     problems = list(filter(None, [weight_tail.problem_of(values), too_large]))
     if problems:
         meaning = (

@@ -17,9 +17,9 @@ from scipy import linalg, special, stats
 
 FALSE_ALARM = 1e-3
 """Probability that the R-hat of mixed chains exceeds `Combination.limit`; docs/correctness.md has measurements."""
-FEWEST_DRAWS = 80
+MIN_DRAWS = 80
 """Smallest number of draws per chain for the test, which compares quarters of chains."""
-_MOST_COLUMNS, _MOST_ROWS = 200, 8000
+_MAX_COLUMNS, _MAX_ROWS = 200, 8000
 """Largest number of tested quantities (evenly spaced), and approximate largest number of tested draws of all chains."""
 _DRAWS_A_QUANTITY = 5
 """Effective draws that are needed per principal component."""
@@ -52,16 +52,16 @@ def worst_combination(values: Float[np.ndarray, "chain draw value"]) -> Combinat
     chain.
     """
     chains, draws, _ = values.shape
-    if draws < FEWEST_DRAWS or not np.isfinite(values).all():
+    if draws < MIN_DRAWS or not np.isfinite(values).all():
         return None
-    stride = -(-chains * draws // _MOST_ROWS)
-    stride = min(stride, draws // FEWEST_DRAWS)
+    stride = -(-chains * draws // _MAX_ROWS)
+    stride = min(stride, draws // MIN_DRAWS)
     thinned = values[:, ::stride]
     half = thinned.shape[1] // 2
     columns = np.flatnonzero((np.ptp(thinned[:, :half], 1) > 0).all(0) & (np.ptp(thinned[:, half:], 1) > 0).all(0))
     if len(columns) < 2:
         return None
-    columns = columns[np.linspace(0, len(columns) - 1, min(len(columns), _MOST_COLUMNS)).round().astype(int)]
+    columns = columns[np.linspace(0, len(columns) - 1, min(len(columns), _MAX_COLUMNS)).round().astype(int)]
     z = _standardise(thinned[:, : 2 * half, columns])
     first_half, second_half = z[:, :half], z[:, half:]
     both_ways = [_measure_combination(first_half, second_half), _measure_combination(second_half, first_half)]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from jaxtyping import Float, Int
 
-MOST_SPLITS = 50
+MAX_SPLITS = 50
 """Largest number of divisions of the chains into two halves. Eight chains have 35 divisions."""
 
 
@@ -82,14 +82,14 @@ def class_energy_distance(
 
 
 def halves(num_chains: int) -> list[tuple[Int[np.ndarray, " half"], Int[np.ndarray, " half"]]]:
-    """Return all divisions of an even number of chains into two halves, but at most `MOST_SPLITS`, evenly spaced.
+    """Return all divisions of an even number of chains into two halves, but at most `MAX_SPLITS`, evenly spaced.
 
     The first chain is in the first half, so that no division occurs twice.
     """
     size = num_chains // 2 - 1
     total = math.comb(num_chains - 1, size)
     divisions = []
-    for number in np.linspace(0, total - 1, min(total, MOST_SPLITS)).round():
+    for number in np.linspace(0, total - 1, min(total, MAX_SPLITS)).round():
         first = np.array([0, *_combination(1, num_chains, size, int(number))])
         divisions.append((first, np.setdiff1d(np.arange(num_chains), first)))
     return divisions

@@ -18,11 +18,11 @@ from bnnzoo.evaluation.formulas.combination import DRAWS_PER_FREEDOM, normal_sco
 
 LEVEL = 0.01
 """Probability that the test reports a drift of stationary chains. docs/correctness.md has measurements of it."""
-FEWEST_EFFECTIVE = 100.0
+MIN_EFFECTIVE = 100.0
 """Effective draws per chain that a settled run needs. With fewer, the test often misses the drift of one chain."""
-FEWEST_DRAWS = 80
+MIN_DRAWS = 80
 """Smallest number of draws per chain for the test, which compares the two halves of each chain."""
-_MOST_COLUMNS, _MOST_DRAWS = 100, 1000
+_MAX_COLUMNS, _MAX_DRAWS = 100, 1000
 """Largest number of values of a quantity, and largest number of draws per chain, that are tested (evenly spaced)."""
 
 
@@ -60,13 +60,13 @@ def measure_settling(quantities: Mapping[str, Float[np.ndarray, "chain draw *val
     num_tests = 0
     for name, values in quantities.items():
         flat = np.asarray(values, float).reshape(*values.shape[:2], -1)
-        if flat.shape[1] < FEWEST_DRAWS or not np.isfinite(flat).all():
+        if flat.shape[1] < MIN_DRAWS or not np.isfinite(flat).all():
             return None
         columns = np.flatnonzero((np.ptp(flat, 1) > 0).all(0))
         if not columns.size:
             continue
-        columns = columns[np.linspace(0, len(columns) - 1, min(len(columns), _MOST_COLUMNS)).round().astype(int)]
-        stride = -(-flat.shape[1] // _MOST_DRAWS)
+        columns = columns[np.linspace(0, len(columns) - 1, min(len(columns), _MAX_COLUMNS)).round().astype(int)]
+        stride = -(-flat.shape[1] // _MAX_DRAWS)
         half = flat[:, ::stride].shape[1] // 2
         tested_draws = flat[:, ::stride][:, : 2 * half, columns]
         scores = normal_scores(tested_draws - tested_draws.mean(1, keepdims=True))

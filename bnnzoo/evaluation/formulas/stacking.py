@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import optimize, special
 
-FEWEST_ROWS = 20
+MIN_ROWS = 20
 """Smallest number of rows from which weights are computed."""
 _FOLDS = 10
 _PRIOR = 0.001

@@ -9,7 +9,7 @@ from bnnzoo.evaluation.formulas.stacking import Stacking
 from bnnzoo.evaluation.predictions import loo, thinning
 from bnnzoo.evaluation.predictions.predictor import Predictor
 
-_FEWEST_DRAWS = 10
+_MIN_DRAWS = 10
 """Smallest number of draws per chain for leave-one-out predictions."""
 
 
@@ -30,7 +30,7 @@ def by_stacking(predictor: Predictor) -> Stacking | None:
     if not predictor.predicts or not record.has_training_rows:
         return None
     thinned = thinning.for_diagnosis(predictor)
-    if thinned.record.shape[1] < _FEWEST_DRAWS:
+    if thinned.record.shape[1] < _MIN_DRAWS:
         return None
     x, y = record.training_rows(thinning.density_rows(thinned, thinning.PROBES))
     values = thinned.log_likelihoods(x, y, np.arange(thinned.record.shape[1]))
@@ -38,4 +38,4 @@ def by_stacking(predictor: Predictor) -> Stacking | None:
     log_density = np.stack([chain.log_density for chain in by_chain])
     # A row that no chain can predict, or whose density overflows, says nothing about the weights.
     is_usable = np.isfinite(log_density).any(0) & ~np.isnan(log_density).any(0) & (log_density < np.inf).all(0)
-    return stacking.stack(log_density[:, is_usable]) if is_usable.sum() >= stacking.FEWEST_ROWS else None
+    return stacking.stack(log_density[:, is_usable]) if is_usable.sum() >= stacking.MIN_ROWS else None

@@ -26,7 +26,7 @@ SMALL = 0.01
 """The verdict reports a noise scale below this fraction of the target's standard deviation."""
 LARGEST = 10.0
 """Largest plausible noise scale, in standard deviations of the target; a larger one is not from the posterior."""
-_FEWEST_ROWS = 20
+_MIN_ROWS = 20
 """Smallest number of training rows for a test of the largest drawn noise scale; with fewer, the prior determines it."""
 
 
@@ -59,7 +59,7 @@ def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row targ
         "noise_of": predictor.signature.target_names[smallest],
         "noise_step": float(predictor.rounding_steps[smallest]),
     }
-    if "likelihood_scale" in predictor.blocks and len(targets) >= _FEWEST_ROWS:
+    if "likelihood_scale" in predictor.blocks and len(targets) >= _MIN_ROWS:
         scale_draws = predictor.record.array("posterior", "likelihood_scale").astype(np.float64)
         scale_draws = scale_draws.reshape(*scale_draws.shape[:2], -1) * predictor.scaler.y_sd / sd
         result["noise_largest"] = float(scale_draws.max())

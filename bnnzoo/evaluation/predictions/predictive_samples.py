@@ -19,7 +19,7 @@ from bnnzoo.posterior import backend
 
 QUANTILES = (0.05, 0.5, 0.95)
 """Probabilities of the quantiles in a table of predictions."""
-_LEAST_SAMPLES = 1000
+_MIN_SAMPLES = 1000
 """Smallest number of samples from which a quantile is computed; with fewer draws, each draw gives several samples."""
 _DENSITY_SAMPLES = 2**17
 """Smallest number of samples from a density, which all test rows share.
@@ -45,7 +45,7 @@ def samples(
     """
     inputs, key, weights = predictor.inputs(x), jax.random.key(seed), predictor.record.weights
     numbers = np.arange(len(x), dtype=np.uint32) if numbers is None else numbers
-    index = per_draw.sample_indices(len(predictor.thetas), weights, min_samples=_LEAST_SAMPLES)
+    index = per_draw.sample_indices(len(predictor.thetas), weights, min_samples=_MIN_SAMPLES)
     for rows in blocking.blocks(len(inputs), len(index) * len(predictor.signature.target_names)):
         yield rows, _sample(predictor, index, inputs[rows], key, numbers=numbers[rows])
 

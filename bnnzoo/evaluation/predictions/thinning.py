@@ -23,14 +23,14 @@ _DIAGNOSIS_BYTES, _PAGE_BYTES = IN_MEMORY_BYTES // 2, IN_MEMORY_BYTES // 4
 All these draws are read once and cached, because it would take minutes to read a compressed file again for every
 quantity.
 """
-_LEAST_DRAWS, _LEAST_PAGE_DRAWS = 250, 50
+_MIN_DRAWS, _MIN_PAGE_DRAWS = 250, 50
 """Smallest numbers of draws per chain for a verdict and for a report, regardless of the computing time.
 
 A verdict requires 100 effective draws per chain; a report requires fewer.
 """
-_DENSITY_ROWS, _LEAST_DENSITY_ROWS = 500, 50
+_DENSITY_ROWS, _MIN_DENSITY_ROWS = 500, 50
 """Largest and smallest number of training rows, evenly spaced, whose log density is tested."""
-_PAGE_ROWS, _LEAST_PAGE_ROWS = 5000, 250
+_PAGE_ROWS, _MIN_PAGE_ROWS = 5000, 250
 """Largest number of test rows in a report, and smallest number to which the computing time may limit them."""
 _PAGE_PASSES = 8
 """Approximate number of times that a report predicts each test row."""
@@ -39,30 +39,30 @@ _PAGE_PASSES = 8
 def for_diagnosis(predictor: Predictor, num_probes: int = PROBES) -> Predictor:
     """Return a predictor with the draws for convergence diagnostics, and without directions that are not sampled."""
     predictor = predictor.of_sampled_directions()
-    rows = 2 * num_probes + _LEAST_DENSITY_ROWS if predictor.has_rows else 0
-    stride = _stride(predictor, rows, fewest=_LEAST_DRAWS, most_bytes=_DIAGNOSIS_BYTES)
+    rows = 2 * num_probes + _MIN_DENSITY_ROWS if predictor.has_rows else 0
+    stride = _stride(predictor, rows, fewest=_MIN_DRAWS, most_bytes=_DIAGNOSIS_BYTES)
     return predictor if stride == 1 else predictor.thinned(stride)
 
 
 def density_rows(predictor: Predictor, num_probes: int) -> int:
     """Return the number of training rows whose log density is tested with the draws of `predictor`."""
     affordable = _WORK / (len(predictor.draws) * predictor.row_cost) - 2 * num_probes
-    return int(np.clip(affordable, _LEAST_DENSITY_ROWS, _DENSITY_ROWS))
+    return int(np.clip(affordable, _MIN_DENSITY_ROWS, _DENSITY_ROWS))
 
 
 def for_report(predictor: Predictor) -> Predictor:
     """Return a predictor with the draws and the test rows that are used for a report."""
     record = predictor.record
     if not predictor.has_rows:
-        stride = _stride(predictor, 0, fewest=_LEAST_DRAWS, most_bytes=_PAGE_BYTES)
+        stride = _stride(predictor, 0, fewest=_MIN_DRAWS, most_bytes=_PAGE_BYTES)
         return predictor if stride == 1 else predictor.thinned(stride)
     chains, count = record.shape
-    fewest = min(chains * count, chains * _LEAST_PAGE_DRAWS)
+    fewest = min(chains * count, chains * _MIN_PAGE_DRAWS)
     affordable_rows = _WORK / (_PAGE_PASSES * fewest * predictor.row_cost)
     num_test_rows = len(record.array("constant_data", "x_test")) if record.has_test_rows else 0
-    rows = min(num_test_rows, int(np.clip(affordable_rows, _LEAST_PAGE_ROWS, _PAGE_ROWS)))
+    rows = min(num_test_rows, int(np.clip(affordable_rows, _MIN_PAGE_ROWS, _PAGE_ROWS)))
     rows_to_predict = _PAGE_PASSES * max(rows, 1)
-    stride = _stride(predictor, rows_to_predict, fewest=_LEAST_PAGE_DRAWS, most_bytes=_PAGE_BYTES)
+    stride = _stride(predictor, rows_to_predict, fewest=_MIN_PAGE_DRAWS, most_bytes=_PAGE_BYTES)
     return predictor if stride == 1 and rows == num_test_rows else predictor.thinned(stride, rows)
 
 

@@ -19,7 +19,7 @@ from bnnzoo.posterior.counts import NegativeBinomial, ZeroInflatedPoisson
 
 LEVEL = 0.01
 """Probability that correct predictions are rejected; the dispersion test and the zeros test use one half each."""
-_MOST_ROWS = 5000
+_MAX_ROWS = 5000
 """Largest number of tested rows, evenly spaced; with more rows, the tests would reject for irrelevant deviations."""
 _REPLICATES = 999
 """Smallest number of simulated sets of counts to which the observed counts are compared."""
@@ -47,7 +47,7 @@ def of_rows(
     """
     if not predictor.has_counts or predictor.record.weights is not None:
         return {}
-    rows = evenly(len(x), _MOST_ROWS)
+    rows = evenly(len(x), _MAX_ROWS)
     mean = moments.mean[rows].astype(np.float64)
     variance = np.maximum(moments.aleatoric + moments.epistemic, np.finfo(np.float32).tiny)[rows].astype(np.float64)
     observed_counts = y[rows].astype(np.float64)

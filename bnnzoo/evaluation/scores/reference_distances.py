@@ -24,7 +24,7 @@ from bnnzoo.store import schema
 _POINTS_PER_GRID = 129
 _REACH = 6.0
 """Half width of a grid of points, in predictive sds."""
-_MOST_DRAWS = 2000
+_MAX_DRAWS = 2000
 """Largest number of evenly spaced draws of a run that are compared."""
 DISTANCES = ("total_variation", "wasserstein", "energy_distance")
 """The distances that are 0 for equal distributions."""
@@ -87,7 +87,7 @@ def compare(run: Predictor, reference: Predictor) -> ReferenceDistances:
             f"{reference.record.name}: a reference requires an even number of chains (got {num_chains}); sample it "
             "again with another number of [[chains]]"
         )
-    run = run.thinned(-(-int(np.prod(run.record.shape)) // _MOST_DRAWS))
+    run = run.thinned(-(-int(np.prod(run.record.shape)) // _MAX_DRAWS))
     x = reference.record.array(schema.CONSTANT_DATA, schema.KEPT_ROWS)
     points = None if reference.classifies else _points(run, reference, x)
     chains = [_predictions(_of_chain(reference, chain), reference, x, points) for chain in range(num_chains)]

@@ -135,7 +135,7 @@ def next_anchor(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array
     return make_anchor(posterior, jnp.where(uphill, theta + step, theta), second=True)
 
 
-_LEAST_CURVATURE = 0.1
+_MIN_CURVATURE = 0.1
 """Smallest eigenvalue of a corrected precision, after its diagonal is scaled to 1."""
 
 
@@ -161,15 +161,15 @@ def known_precision(shape: Preconditioner, posterior: AbstractPosterior, anchor:
 def _make_definite(matrix: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
     """Return a positive definite matrix that is close to a symmetric matrix.
 
-    The rows and columns are scaled such that diagonal elements above `_LEAST_CURVATURE` become 1. Eigenvalues of the
-    scaled matrix below `_LEAST_CURVATURE` are raised to this value. The scaling is necessary: the curvature of a
+    The rows and columns are scaled such that diagonal elements above `_MIN_CURVATURE` become 1. Eigenvalues of the
+    scaled matrix below `_MIN_CURVATURE` are raised to this value. The scaling is necessary: the curvature of a
     learned noise scale is twice the number of rows, while that of the coordinates of a subspace is about 1. Without the
     scaling, rounding errors would exceed the smaller curvatures.
     """
     diagonal = jnp.diag(matrix)
-    scale = jnp.sqrt(jnp.where(diagonal > _LEAST_CURVATURE, diagonal, 1.0))
+    scale = jnp.sqrt(jnp.where(diagonal > _MIN_CURVATURE, diagonal, 1.0))
     values, vectors = jnp.linalg.eigh(matrix / jnp.outer(scale, scale))
-    definite = (vectors * jnp.maximum(values, _LEAST_CURVATURE)) @ vectors.T
+    definite = (vectors * jnp.maximum(values, _MIN_CURVATURE)) @ vectors.T
     return definite * jnp.outer(scale, scale)
 
 

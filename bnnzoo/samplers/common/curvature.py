@@ -19,7 +19,7 @@ from bnnzoo.samplers.common.preconditioner import Factor, prior_precision
 from bnnzoo.samplers.common.triangle import join_factors, triangle
 
 Kind = Literal["ggn", "fisher", "hessian"]
-_MOST_DERIVATIVES = 5e9
+_MAX_DERIVATIVES = 5e9
 """Largest product of rows, outputs and parameters for which `ggn` uses the derivative of every output."""
 _ELEMENTS = 2**22
 """Largest number of derivatives (parameters x rows) that are computed together. It limits the memory."""
@@ -204,7 +204,7 @@ def num_rows(posterior: AbstractPosterior, kind: Kind) -> int:
         return 1
     num_outputs = _num_outputs(posterior)
     num_derivatives = float(posterior.num_data) * num_outputs * posterior.layout.dim
-    return num_outputs if num_derivatives <= _MOST_DERIVATIVES else 1
+    return num_outputs if num_derivatives <= _MAX_DERIVATIVES else 1
 
 
 def _num_outputs(posterior: AbstractPosterior) -> int:

@@ -17,7 +17,7 @@ _FIRST_DAMPING = 1e-3
 """Damping of the first step, relative to the largest curvature."""
 _FACTORS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
 """Factors by which a step multiplies the damping. The step tries all, and keeps the best damping for the next step."""
-_MOST_OWN = 0.5
+_MAX_OWN = 0.5
 """Largest change in a step of a parameter of the likelihood, such as the logarithm of the noise scale."""
 _RAISE = 64.0
 """Factor by which the damping is multiplied after a step in which none of the dampings increases the density."""
@@ -58,7 +58,7 @@ def step_up(
     gradient = jax.grad(posterior.log_density)(theta)
     slope = sd * gradient[:size]
     # Most parameters of the likelihood are logarithms. Their Newton step can be far too long, but its sign is right.
-    own_step = jnp.clip(own_sd**2 * gradient[size:], -_MOST_OWN, _MOST_OWN)
+    own_step = jnp.clip(own_sd**2 * gradient[size:], -_MAX_OWN, _MAX_OWN)
     along = vectors.T @ slope
     across = slope - vectors @ along
     log_likelihoods, log_prior = posterior.log_likelihoods(theta), posterior.log_prior(theta)

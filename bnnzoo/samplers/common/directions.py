@@ -25,19 +25,19 @@ from bnnzoo.samplers.common.spectrum import Spectrum
 
 EXACT_UP_TO = 1500
 """Largest number of parameters for which all eigenvalues of the Gauss-Newton matrix are computed."""
-MOST_DIRECTIONS = 1024
+MAX_DIRECTIONS = 1024
 """Largest number of directions that subspace iteration computes."""
 
-_FEWEST_DIRECTIONS = 128
-_WORK, _MOST_ROWS = 4e10, 2**17
+_MIN_DIRECTIONS = 128
+_WORK, _MAX_ROWS = 4e10, 2**17
 """Limits of rows x parameters^2 and of rows for a Gauss-Newton matrix. Above them, a random subset of the rows is used.
 The subset has at least 4 rows per parameter and at least `_ROWS` rows, even above the limits."""
-_MOST_ELEMENTS = 1e7
+_MAX_ELEMENTS = 1e7
 """Largest product of parameters and rows for which `find_mode` is affordable.
 
 It multiplies the Gauss-Newton matrix with about ten thousand vectors for every damped step to the mode. With 2.5e7
 elements, such a step takes 40 s on two cores."""
-_FEWEST_LEADING, _MOST_LEADING = 16, 256
+_MIN_LEADING, _MAX_LEADING = 16, 256
 """Limits of the number of directions of a network for which `find_mode` is not affordable (`is_large`)."""
 _LEADING_WORK, _SEARCH_WORK, _LEADING_SIZE = 3e11, 4e10, 2**26
 """Limits for such a network: of the operations of a prediction x rows x directions, for all rows and for the rows from
@@ -164,7 +164,7 @@ def compute_spectrum(
     """Return all eigenvalues >= `smallest` of I + A (see the module) and some smaller ones, with their directions.
 
     With up to `EXACT_UP_TO` parameters the eigenvalues are exact. With more parameters subspace iteration computes at
-    most `MOST_DIRECTIONS` of them. If there are many rows, a random subset of the rows is used. The directions are then
+    most `MAX_DIRECTIONS` of them. If there are many rows, a random subset of the rows is used. The directions are then
     those of the subset. Inexact directions cause no error, because any subspace may be sampled.
     """
     return _spectrum(_curvature_rows(posterior, work, key=key), theta, smallest=smallest, key=key)
@@ -174,7 +174,7 @@ def is_large(posterior: NetworkPosterior) -> bool:
     """Whether `find_mode` would take too long, because the Gauss-Newton matrix has too many elements."""
     dim = posterior.layout.dim
     rows = min(_num_curvature_rows(dim, _WORK), posterior.num_data)
-    return dim > EXACT_UP_TO and float(dim) * rows > _MOST_ELEMENTS
+    return dim > EXACT_UP_TO and float(dim) * rows > _MAX_ELEMENTS
 
 
 def num_leading(posterior: NetworkPosterior) -> int:
@@ -187,8 +187,8 @@ def num_leading(posterior: NetworkPosterior) -> int:
     operations = max(2.0 * dim, float((lowered.cost_analysis() or {}).get("flops", 0.0)))
     search_rows = min(_LEADING_ROWS, posterior.num_data)
     affordable = min(_LEADING_WORK / posterior.num_data, _SEARCH_WORK / search_rows) / operations
-    count = min(affordable, _LEADING_SIZE / dim, _MOST_LEADING)
-    return int(count) if count >= _FEWEST_LEADING else 0
+    count = min(affordable, _LEADING_SIZE / dim, _MAX_LEADING)
+    return int(count) if count >= _MIN_LEADING else 0
 
 
 def leading_spectrum(posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"], *, key: PRNGKeyArray) -> Spectrum:
@@ -228,7 +228,7 @@ def climb_in_subspace(
 
 
 def _num_curvature_rows(dim: int, work: float) -> int:
-    return max(4 * dim, _ROWS, min(int(work / dim**2), _MOST_ROWS))
+    return max(4 * dim, _ROWS, min(int(work / dim**2), _MAX_ROWS))
 
 
 def _curvature_rows(posterior: NetworkPosterior, work: float, *, key: PRNGKeyArray) -> NetworkPosterior:
@@ -242,7 +242,7 @@ def _spectrum(
 ) -> Spectrum:
     if posterior.layout.dim <= EXACT_UP_TO:
         return _exact(posterior, theta)
-    counts = (_FEWEST_DIRECTIONS, MOST_DIRECTIONS)
+    counts = (_MIN_DIRECTIONS, MAX_DIRECTIONS)
     return subspace_iteration.iterate(
         posterior, theta, counts=counts, smallest=smallest, key=jax.random.fold_in(key, 1)
     )

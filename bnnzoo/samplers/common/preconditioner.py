@@ -18,7 +18,7 @@ Shape = Literal["auto", "identity", "diagonal", "dense"]
 
 _DENSE_UP_TO = 600
 """Largest number of parameters for which `auto` uses a full matrix. With more, matrix products are too expensive."""
-_MOST_DERIVATIVES = 2.5e8
+_MAX_DERIVATIVES = 2.5e8
 """Largest product of data and parameters for which the Fisher matrix uses every datum."""
 
 
@@ -215,9 +215,9 @@ def _fisher(
 ) -> Float[Array, " dim"] | Float[Array, "dim dim"]:
     """Return the sum of g_i g_i' over the data, or its diagonal. g_i is the gradient of datum i's log-likelihood.
 
-    If data times parameters exceed `_MOST_DERIVATIVES`, the sum is estimated from every k-th datum.
+    If data times parameters exceed `_MAX_DERIVATIVES`, the sum is estimated from every k-th datum.
     """
-    stride = max(1, math.ceil(posterior.num_data * theta.shape[0] / _MOST_DERIVATIVES))
+    stride = max(1, math.ceil(posterior.num_data * theta.shape[0] / _MAX_DERIVATIVES))
 
     def gradient(row) -> Float[Array, " dim"]:
         single_row = jax.tree.map(lambda leaf: leaf[None], row)

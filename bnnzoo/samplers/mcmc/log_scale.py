@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-_MOST_TRIES = 1000
+_MAX_TRIES = 1000
 """Largest number of proposals. A proposal is rejected with probability 1/e or less, so the probability that all are
 rejected is at most e^-1000."""
 _HALVINGS = 20
@@ -67,7 +67,7 @@ def draw_log_scale(
 
     def is_searching(carry: tuple[Array, Array, Array]) -> Bool[Array, ""]:
         num_tries, is_accepted, _ = carry
-        return is_proper & ~is_accepted & (num_tries < _MOST_TRIES)
+        return is_proper & ~is_accepted & (num_tries < _MAX_TRIES)
 
     start = (jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.full((), jnp.nan, rate.dtype))
     num_tries, is_accepted, value = jax.lax.while_loop(is_searching, propose, start)

@@ -24,14 +24,14 @@ from bnnzoo.samplers.mcmc.metric import share_step_size
 
 S = TypeVar("S")
 
-_MOST_ROWS, _FEWEST_ROWS, _MOST_ELEMENTS = 64, 16, 2**20
+_MAX_ROWS, _MIN_ROWS, _MAX_ELEMENTS = 64, 16, 2**20
 """Largest and smallest number of positions that each chain keeps, and the largest product of this number and dim.
 
 64 positions are those of one to two warm-up windows, or of more windows if warm-up has fewer than 640 steps.
 """
-_FEWEST_USED, _MOST_USED = 20, 640
+_MIN_USED, _MAX_USED = 20, 640
 """Smallest and largest number of positions, over all chains, from which a metric is estimated."""
-_MOST_DIRECTIONS = 64
+_MAX_DIRECTIONS = 64
 """Largest number of directions of a metric. With more, A z costs as much as the gradient of a small network."""
 _REGULARISATION = 1e-5
 
@@ -73,12 +73,12 @@ class LowRankMetric(eqx.Module):
     def identity(cls, theta: Float[Array, " dim"], num_warmup: int) -> LowRankMetric:
         """Return the metric A = I for a warm-up of `num_warmup` steps."""
         dim = theta.shape[0]
-        affordable = _MOST_ELEMENTS // dim
-        empty = jnp.zeros((min(_MOST_ROWS, max(_FEWEST_ROWS, affordable)), dim), theta.dtype)
-        directions = jnp.zeros((min(_MOST_DIRECTIONS, dim, affordable), dim), theta.dtype)
+        affordable = _MAX_ELEMENTS // dim
+        empty = jnp.zeros((min(_MAX_ROWS, max(_MIN_ROWS, affordable)), dim), theta.dtype)
+        directions = jnp.zeros((min(_MAX_DIRECTIONS, dim, affordable), dim), theta.dtype)
         stretches = jnp.ones(len(directions), theta.dtype)
         # In a warm-up of 200 steps or more, a window (except the final one) has a twentieth of the steps.
-        stride = max(1, num_warmup // (10 * _MOST_ROWS))
+        stride = max(1, num_warmup // (10 * _MAX_ROWS))
         return cls(jnp.ones_like(theta), directions, stretches, empty, empty, jnp.zeros((), jnp.int32), stride)
 
     def correlate(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
@@ -160,10 +160,10 @@ def _estimate_from_chains(metric: LowRankMetric, caution: Caution) -> Estimate |
         deviations.append(positions - positions.mean(0))
         slopes.append(gradients - gradients.mean(0))
         effective += _effective_rows(deviations[-1])
-    if sum(map(len, deviations)) < _FEWEST_USED:
+    if sum(map(len, deviations)) < _MIN_USED:
         return None
     x, g = np.concatenate(deviations), np.concatenate(slopes)
-    every = -(-len(x) // _MOST_USED)
+    every = -(-len(x) // _MAX_USED)
     try:
         return estimate_metric(
             x[::every],

@@ -24,7 +24,7 @@ from bnnzoo.samplers.statistics import LOG_DENSITY, METROPOLIS, Statistic
 
 _SHORT_FRACTION, _SHORT_FACTOR = 1 / 8, 1 / 8
 """Fraction of the draws that use short steps, and the factor by which their step size is multiplied."""
-_FEWEST_STEPS, _MOST_STEPS = 4, 512
+_MIN_STEPS, _MAX_STEPS = 4, 512
 """Smallest and largest number of steps of a trajectory in a run with a time budget.
 
 With short trajectories a chain makes a random walk in directions where the posterior is much wider than in its
@@ -92,10 +92,10 @@ class Mams(AbstractSampler[MamsState]):
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
         """Return the number of steps of a trajectory, a power of two, for which `gradients` gradients suffice.
 
-        The number is at least `_FEWEST_STEPS`, even if `gradients` is too small for it, and at most `_MOST_STEPS`.
+        The number is at least `_MIN_STEPS`, even if `gradients` is too small for it, and at most `_MAX_STEPS`.
         """
         del posterior, thetas
-        affordable_steps = min(max(gradients / isokinetic.GRADIENTS, _FEWEST_STEPS), _MOST_STEPS)
+        affordable_steps = min(max(gradients / isokinetic.GRADIENTS, _MIN_STEPS), _MAX_STEPS)
         # With a power of two, a small difference in the measured time rarely changes the trajectories.
         return 2 ** int(math.log2(affordable_steps))
 

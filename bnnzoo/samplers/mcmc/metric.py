@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 S = TypeVar("S")
 
-_LEAST_COUNT = 50
+_MIN_COUNT = 50
 """Smallest number of positions from which variances are computed.
 
 If a warm-up window has fewer positions, they are combined with the positions of the next window.
@@ -45,12 +45,12 @@ class Metric(eqx.Module):
     def updated(self) -> Metric:
         """Return the metric whose inverse mass is the variances of the positions, with empty moments.
 
-        The variances are shrunk towards 1e-3, as in Stan. If there are fewer than `_LEAST_COUNT` positions, or if a
+        The variances are shrunk towards 1e-3, as in Stan. If there are fewer than `_MIN_COUNT` positions, or if a
         variance is not finite, the metric is returned unchanged.
         """
         weight = self.count / (self.count + _PRIOR_COUNT)
         variance = weight * self.squares / jnp.maximum(self.count, 1.0) + (1 - weight) * _PRIOR_VARIANCE
-        usable = jnp.all(jnp.isfinite(variance)) & (self.count >= _LEAST_COUNT)
+        usable = jnp.all(jnp.isfinite(variance)) & (self.count >= _MIN_COUNT)
         new = eqx.tree_at(lambda m: m.inverse_mass, Metric.identity(self.mean), variance)
         return jax.tree.map(lambda a, b: jnp.where(usable, a, b), new, self)
 

@@ -18,7 +18,7 @@ from bnnzoo.samplers.mcmc import numpyro_kernels
 from bnnzoo.samplers.mcmc.coordinates import WHITEN_LAST_LAYER
 from bnnzoo.samplers.statistics import TREE_DEPTH, Statistic
 
-_LEAST_DEPTH = 4
+_MIN_DEPTH = 4
 
 
 class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
@@ -49,12 +49,12 @@ class Nuts(numpyro_kernels.AbstractHamiltonianSampler):
         return 2**self.max_tree_depth - 1
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
-        """Return the largest tree depth for which `gradients` gradients suffice, but at least `_LEAST_DEPTH`.
+        """Return the largest tree depth for which `gradients` gradients suffice, but at least `_MIN_DEPTH`.
 
         The depth is at most `max_tree_depth`.
         """
         del posterior, thetas
-        return int(np.clip(np.log2(gradients + 1), _LEAST_DEPTH, self.max_tree_depth))
+        return int(np.clip(np.log2(gradients + 1), _MIN_DEPTH, self.max_tree_depth))
 
     def kernel(self, potential: numpyro_kernels.Potential, step_size: Number, *, warmup: bool) -> NUTS:
         """Return NumPyro's NUTS kernel."""

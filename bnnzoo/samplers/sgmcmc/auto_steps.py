@@ -41,7 +41,7 @@ run will.
 """
 _PILOT_STEPS, _STAGES = 100, 6
 _PILOT_ROWS = 256
-_MOST_ROWS = 8192
+_MAX_ROWS = 8192
 _ROW_OVERHEAD = 256
 """Fixed cost of a step: it equals the cost of the gradients of this many rows."""
 _QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
@@ -132,9 +132,9 @@ def _sizes(sampler: Any, num_data: int, min_size: int) -> Iterator[int]:
     while True:
         yield size
         size = min(2 * size, num_data)
-        if sampler.batch_size != "auto" or size > _MOST_ROWS or size <= min_size or size == num_data:
+        if sampler.batch_size != "auto" or size > _MAX_ROWS or size <= min_size or size == num_data:
             break
-    if sampler.batch_size == "auto" and min_size < num_data <= _MOST_ROWS:
+    if sampler.batch_size == "auto" and min_size < num_data <= _MAX_ROWS:
         yield num_data
 
 

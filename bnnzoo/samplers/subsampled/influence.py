@@ -27,7 +27,7 @@ _PROPOSALS = 8
 """Largest number of proposals for which every row is evaluated at the end of a warm-up window.
 
 After the final draw, every row is evaluated for twice as many proposals, with `_STEPS_BETWEEN` steps between them. With
-more than `MANY_ROWS` rows there are fewer proposals: at least `_FEWEST_PROPOSALS` after the final draw, and half as
+more than `MANY_ROWS` rows there are fewer proposals: at least `_MIN_PROPOSALS` after the final draw, and half as
 many at the end of a window. For a network with P > `_FEW_PARAMETERS` parameters, the limit is not `MANY_ROWS` rows but
 `MANY_ROWS` x `_FEW_PARAMETERS` / P rows.
 """
@@ -35,7 +35,7 @@ _FEW_PARAMETERS = 1000
 MANY_ROWS = 2**18
 """Largest number of rows for which `sampling: auto` can draw rows by importance. With more rows, fewer proposals are
 evaluated after the final draw."""
-_FEWEST_PROPOSALS = 4
+_MIN_PROPOSALS = 4
 _STEPS_BETWEEN = 25
 _FAR = 1e10
 """Value that replaces an infinite difference of log-likelihoods. Its square is still finite."""
@@ -158,7 +158,7 @@ def num_final_proposals(posterior: AbstractPosterior) -> int:
     network = getattr(posterior, "network", None)
     num_parameters = len(network.mode) if isinstance(network, SubspaceNetwork) else posterior.layout.dim
     cost = posterior.num_data * max(1.0, num_parameters / _FEW_PARAMETERS)
-    return int(np.clip(2 * _PROPOSALS * MANY_ROWS / cost, _FEWEST_PROPOSALS, 2 * _PROPOSALS))
+    return int(np.clip(2 * _PROPOSALS * MANY_ROWS / cost, _MIN_PROPOSALS, 2 * _PROPOSALS))
 
 
 def unseen_bias(sampler: Any, posterior: AbstractPosterior, state: Any, *, key: PRNGKeyArray) -> Stats:

@@ -25,9 +25,9 @@ from bnnzoo.samplers.variational import training
 
 _FULL_UP_TO = 1000
 """Largest number of parameters for which `covariance: auto` uses the full covariance."""
-_MOST_FULL = 5000
+_MAX_FULL = 5000
 """Largest number of parameters for which `covariance: full` is accepted."""
-_MOST_WORK = 1e12
+_MAX_WORK = 1e12
 """Largest number of multiplications for which `covariance: auto` uses Kronecker products."""
 _MAX_DISTANCE = 0.25
 """Largest accepted squared distance to the mode, per parameter and in standard deviations: 0.5 squared.
@@ -109,9 +109,9 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
                 "[[sampler.covariance=kronecker]]: is not supported with [[sampler.curvature=hessian]]; use full or "
                 "diagonal"
             )
-        if self.covariance == "full" and posterior.layout.dim > _MOST_FULL:
+        if self.covariance == "full" and posterior.layout.dim > _MAX_FULL:
             raise UsageError(
-                f"[[sampler.covariance=full]]: supports at most {_MOST_FULL} parameters (got "
+                f"[[sampler.covariance=full]]: supports at most {_MAX_FULL} parameters (got "
                 f"{posterior.layout.dim}); use kronecker or diagonal, or [[stochastic=last]]"
             )
 
@@ -201,7 +201,7 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
         covariance = self.covariance
         if covariance == "auto":
             rows = posterior.num_data * _curvature.num_rows(posterior, self.curvature)
-            is_affordable = _curvature.kronecker_work(posterior.layout, rows) <= _MOST_WORK
+            is_affordable = _curvature.kronecker_work(posterior.layout, rows) <= _MAX_WORK
             cheaper = "kronecker" if is_affordable and self.curvature != "hessian" else "diagonal"
             covariance = "full" if posterior.layout.dim <= _FULL_UP_TO else cheaper
         build = {"full": _curvature.full, "kronecker": _curvature.kronecker, "diagonal": _curvature.diagonal}[

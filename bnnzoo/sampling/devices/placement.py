@@ -33,7 +33,7 @@ Method = Literal["auto", "parallel", "vectorized", "sequential"]
 _CHAINS = "chains"
 _CACHE_BYTES = 2**22
 """Largest size of the data, in bytes, for which the CPU's cache can hold them. Reading larger data slows a step."""
-_MOST_DEVICES = 256
+_MAX_DEVICES = 256
 """Largest number of devices into which the CPU is split. Each device has its own threads."""
 
 
@@ -144,12 +144,12 @@ class Placement(eqx.Module):
 def host_devices(recipe: Recipe) -> int:
     """Return the number of devices into which to split the CPU before JAX starts.
 
-    With a mesh, it is the number of devices of the mesh, at most `_MOST_DEVICES`. With the chain methods `vectorized`
+    With a mesh, it is the number of devices of the mesh, at most `_MAX_DEVICES`. With the chain methods `vectorized`
     and `sequential` it is 1. Otherwise it is the largest divisor of the number of chains that does not exceed the
     number of cores. A machine with fewer than 4 cores counts as a machine with 4 cores.
     """
     if recipe.mesh is not None:
-        return min(_MOST_DEVICES, prod(axes(recipe.mesh)))
+        return min(_MAX_DEVICES, prod(axes(recipe.mesh)))
     if recipe.chain_method in ("vectorized", "sequential"):
         return 1
     return _divisor(recipe.chains, _max_cpu_devices())
@@ -190,7 +190,7 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
     mesh_axes = mesh_axes._replace(chains=mesh_axes.chains // processes.count)
     num_devices = prod(mesh_axes)
     if num_devices > len(devices):
-        can_split = devices[0].platform == "cpu" and num_devices <= _MOST_DEVICES
+        can_split = devices[0].platform == "cpu" and num_devices <= _MAX_DEVICES
         remedy = f"call bnnzoo.devices({num_devices}) before anything uses JAX, or " if can_split else ""
         raise UsageError(
             f"[[mesh={recipe.mesh}]] needs {num_devices} devices (got {len(devices)}: {devices[0].device_kind}); "

@@ -28,13 +28,13 @@ from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling.devices.placement import Placement
 from bnnzoo.sampling.initial.trained_start import train
 
-LEAST_SHARE = 0.3
+MIN_SHARE = 0.3
 """Smallest fraction of the budget for warm-up and draws, even if finding the initial positions took too long."""
 _START_SHARE = 0.4
 """Largest fraction of the budget for training the initial positions. Beyond it, time for draws is worth more."""
-FEWEST_START_STEPS, _PILOT_STEPS = 250, 50
+MIN_START_STEPS, _PILOT_STEPS = 250, 50
 WARMUP_SHARE = 0.4
-FEWEST_WARMUP, MOST_WARMUP, _MOST_WARMUP_TRAJECTORIES = 300, 20_000, 2048
+MIN_WARMUP, MAX_WARMUP, _MAX_WARMUP_TRAJECTORIES = 300, 20_000, 2048
 """Limits of the number of warm-up steps. With long trajectories fewer steps suffice, because a step moves farther."""
 _WANTED_TRAJECTORIES = 750
 """Number of trajectories, in warm-up and sampling together, for which the length of a trajectory is chosen.
@@ -42,14 +42,14 @@ _WANTED_TRAJECTORIES = 750
 The real number is larger, because `_OVERHEAD` is cautious and lengths are rounded down. Few long trajectories are
 better than many short ones: the trajectories of a slow chain are the steps of a random walk, whose effective draws are
 proportional to the total length times the length of a trajectory."""
-WANTED_DRAWS, MOST_DRAWS, MOST_THIN = 1000, 4000, 1000
+WANTED_DRAWS, MAX_DRAWS, MAX_THIN = 1000, 4000, 1000
 """Target number of draws, largest number of draws, and largest thinning. Smaller thinnings are powers of two."""
 STEP_SECONDS = 2e-5
 """Smallest assumed time, in seconds, of a step of all chains. It matters if a step uses few data."""
 _OVERHEAD = 1.5
 """Assumed time of a step, relative to the time of its gradients."""
 _PILOT_SECONDS, _PILOT_ROWS = 0.2, 4096
-_CALL_SECONDS, _MOST_GRADIENTS_PER_CALL = 0.02, 512
+_CALL_SECONDS, _MAX_GRADIENTS_PER_CALL = 0.02, 512
 """Shortest call of the program in `seconds_per_row`, in seconds, and largest number of gradients per call.
 
 A sampler computes many gradients per call of its program, so the time of the call itself must not count."""
@@ -92,15 +92,15 @@ def plan_lengths(
         max(STEP_SECONDS, _OVERHEAD * row_seconds * evaluations(problem.posterior, means, warmup=warmup))
         for warmup in (True, False)
     )
-    max_warmup = max(_MOST_WARMUP_TRAJECTORIES, MOST_WARMUP // trajectory)
+    max_warmup = max(_MAX_WARMUP_TRAJECTORIES, MAX_WARMUP // trajectory)
     affordable_warmup = round_down(WARMUP_SHARE * budget / warmup_step_seconds, max_warmup)
-    lengths = {"warmup": max(FEWEST_WARMUP, affordable_warmup)}
+    lengths = {"warmup": max(MIN_WARMUP, affordable_warmup)}
     lengths |= {"thin": 1, "draws": WANTED_DRAWS}
     if is_chain(sampler.stated_exactness):
         draw_seconds = budget - warmup_step_seconds * (recipe.warmup if "warmup" in recipe.where else lengths["warmup"])
         steps = max(draw_seconds, (1 - WARMUP_SHARE) * budget) / step_seconds
         wanted_draws = recipe.draws if "draws" in recipe.where else WANTED_DRAWS
-        lengths |= {"thin": max(1, round_down(steps / wanted_draws, MOST_THIN)), "draws": MOST_DRAWS}
+        lengths |= {"thin": max(1, round_down(steps / wanted_draws, MAX_THIN)), "draws": MAX_DRAWS}
     open_lengths: dict[str, Any] = {name: length for name, length in lengths.items() if name not in recipe.where}
     return problem.with_lengths(dataclasses.replace(recipe, **open_lengths), sampler)
 
@@ -108,7 +108,7 @@ def plan_lengths(
 def seconds_after_start(budget: str, start_seconds: float) -> float:
     """Return the seconds of a budget for warm-up and draws, after `start_seconds` for the initial positions."""
     seconds = duration.seconds(budget)
-    return max(seconds - start_seconds, LEAST_SHARE * seconds)
+    return max(seconds - start_seconds, MIN_SHARE * seconds)
 
 
 def round_down(length: float, largest: int) -> int:
@@ -132,7 +132,7 @@ def with_start(problem: Problem, placement: Placement, *, choice_seconds: float,
     if recipe.budget is None or not recipe.trains_start:
         return problem
     choice_share = choice_seconds / duration.seconds(recipe.budget)
-    share = max(0.0, min(_START_SHARE, 1 - LEAST_SHARE - choice_share))
+    share = max(0.0, min(_START_SHARE, 1 - MIN_SHARE - choice_share))
     steps = training_steps(problem, placement, most=recipe.start_steps, share=share, key=key)
     return problem.with_lengths(dataclasses.replace(recipe, start_steps=steps), problem.sampler)
 
@@ -140,7 +140,7 @@ def with_start(problem: Problem, placement: Placement, *, choice_seconds: float,
 def training_steps(problem: Problem, placement: Placement, *, most: int, share: float, key: PRNGKeyArray) -> int:
     """Return the number of training steps that fit into a fraction `share` of the budget.
 
-    A short training run measures the time of a step. The result is at most `most`, but at least `FEWEST_START_STEPS`.
+    A short training run measures the time of a step. The result is at most `most`, but at least `MIN_START_STEPS`.
     """
     assert problem.recipe.budget is not None
     thetas = problem.initial_positions(trained=True, key=key)
@@ -152,7 +152,7 @@ def training_steps(problem: Problem, placement: Placement, *, most: int, share: 
     if next(stream, None) is not None:
         step_seconds = (time.perf_counter() - start_time) / _PILOT_STEPS
         affordable_steps = share * duration.seconds(problem.recipe.budget) / step_seconds
-        steps = int(np.clip(affordable_steps, FEWEST_START_STEPS, max(most, FEWEST_START_STEPS)))
+        steps = int(np.clip(affordable_steps, MIN_START_STEPS, max(most, MIN_START_STEPS)))
     return placement.processes.broadcast_first(steps)
 
 
@@ -234,7 +234,7 @@ def seconds_per_row(problem: Problem, placement: Placement, thetas: Float[Array 
 
     seconds_of(0)  # compiles
     per_call = 1
-    while per_call < _MOST_GRADIENTS_PER_CALL and seconds_of(per_call) < _CALL_SECONDS:
+    while per_call < _MAX_GRADIENTS_PER_CALL and seconds_of(per_call) < _CALL_SECONDS:
         per_call *= 2
     durations: list[float] = []
     while len(durations) < 3 or (sum(durations) < _PILOT_SECONDS and len(durations) < 100):

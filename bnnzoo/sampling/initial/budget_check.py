@@ -10,9 +10,9 @@ from bnnzoo.recipe import duration
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling.loop.warmup import windows
 
-FEWEST_DRAWS = 20
+MIN_DRAWS = 20
 """Smallest number of draws per chain. A run makes them even if its budget is exhausted."""
-FEWEST_WINDOWS = 3
+MIN_WINDOWS = 3
 """Smallest number of windows before the final window in a warm-up that ends early."""
 _TOLERANCE = 4.0
 """The shortest run may take this multiple of the budget. Later steps can be much faster than the measured ones: the
@@ -36,11 +36,11 @@ def refuse_short_budget(
     recipe = problem.recipe
     if not is_chain(sampler.stated_exactness):
         return
-    warmup, draws = recipe.warmup, min(FEWEST_DRAWS, recipe.draws)
+    warmup, draws = recipe.warmup, min(MIN_DRAWS, recipe.draws)
     thin = recipe.thin if "thin" in recipe.where else 1  # a planned thinning can still become 1
     if "warmup" not in recipe.where and sampler.can_end_warmup:
         ends = windows(warmup)
-        warmup = min(warmup, 2 * ends[min(FEWEST_WINDOWS, len(ends)) - 1])
+        warmup = min(warmup, 2 * ends[min(MIN_WINDOWS, len(ends)) - 1])
     seconds = (warmup + draws * thin) * step_seconds
     if seconds <= _TOLERANCE * budget_seconds:
         return

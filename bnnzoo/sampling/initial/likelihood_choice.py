@@ -24,13 +24,13 @@ from bnnzoo.sampling.initial import held_out, positions
 NOISE_BY_ROW = "heteroscedastic"
 _DF = 4.0
 """Degrees of freedom of the candidates with Student's t, equal to the default of the likelihood `student-t`."""
-_MOST_EQUAL = 0.25
+_MAX_EQUAL = 0.25
 """Largest fraction of rows with the same target for which likelihoods are compared.
 
 With more equal targets, the density of a noise level per row, or of Student's t, can grow without limit: the noise
 scale of these rows shrinks towards 0. A low loss then says nothing, and the chains get stuck where the scale is
 tiny."""
-_LEAST_GAIN = 0.01
+_MIN_GAIN = 0.01
 """Smallest gain, in nats per held-out row, for which the second of two likelihoods is selected."""
 _LEVEL = 0.005
 """Largest p value for which a likelihood with more parameters is selected.
@@ -107,12 +107,12 @@ class Comparison(NamedTuple):
         """Whether the second likelihood is selected.
 
         If the second likelihood has more parameters, it must be significantly better, and the median gain must be at
-        least `_LEAST_GAIN`. Otherwise the mean gain must be at least `_LEAST_GAIN`, and the median gain must be
+        least `_MIN_GAIN`. Otherwise the mean gain must be at least `_MIN_GAIN`, and the median gain must be
         positive. Then neither a single network nor a few unusual rows decide alone.
         """
         if not self.question.is_second_more_complex:
-            return float(np.median(self.gain)) > 0 and float(np.mean(self.gain)) >= _LEAST_GAIN
-        return self.p <= _LEVEL and float(np.median(self.gain)) >= _LEAST_GAIN
+            return float(np.median(self.gain)) > 0 and float(np.mean(self.gain)) >= _MIN_GAIN
+        return self.p <= _LEVEL and float(np.median(self.gain)) >= _MIN_GAIN
 
     @property
     def selected_losses(self) -> Float[np.ndarray, " network"]:
@@ -133,7 +133,7 @@ class Comparison(NamedTuple):
         text = (
             f"selected noise model: {choice}; in {num_better} of {count} pairs of trained networks, "
             f"{self.question.second_subject} predicts held-out rows better; the median gain in log density is "
-            f"{np.median(self.gain):.2g} nats per row ({test}; a gain of at least {_LEAST_GAIN:g} is required); to "
+            f"{np.median(self.gain):.2g} nats per row ({test}; a gain of at least {_MIN_GAIN:g} is required); to "
             f"choose yourself, use [[likelihood=gaussian]], student-t or {NOISE_BY_ROW}"
         )
         return spell_settings(text, spelling())
@@ -211,7 +211,7 @@ def _describe_equal_targets(problem: Problem) -> str:
     for column in targets.T if targets.ndim == 2 else ():
         values, counts = np.unique(column, return_counts=True)
         fraction = counts.max() / len(column)
-        if fraction > _MOST_EQUAL:
+        if fraction > _MAX_EQUAL:
             return (
                 f"selected noise model: one noise level for all rows, because {fraction:.0%} of the rows have the "
                 f"target {values[counts.argmax()]:.4g}, which a continuous distribution does not describe; for counts, "

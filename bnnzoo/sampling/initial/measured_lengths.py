@@ -10,16 +10,16 @@ from bnnzoo.evaluation.convergence.diagnostics import is_chain
 from bnnzoo.finding import setting, spell_settings, spelling
 from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling.initial.budget import (
-    FEWEST_WARMUP,
-    MOST_THIN,
-    MOST_WARMUP,
+    MAX_THIN,
+    MAX_WARMUP,
+    MIN_WARMUP,
     STEP_SECONDS,
     WANTED_DRAWS,
     WARMUP_SHARE,
     round_down,
     seconds_after_start,
 )
-from bnnzoo.sampling.initial.budget_check import FEWEST_WINDOWS, refuse_short_budget
+from bnnzoo.sampling.initial.budget_check import MIN_WINDOWS, refuse_short_budget
 from bnnzoo.sampling.loop.warmup import windows
 
 _WARMUP_TOLERANCE = 1.25
@@ -49,7 +49,7 @@ def with_measured_step(
     budget = seconds_after_start(recipe.budget, start_seconds)
     affordable = WARMUP_SHARE * budget / max(step_seconds, STEP_SECONDS)
     if "warmup" not in recipe.where and 2 * affordable <= recipe.warmup:
-        warmup = max(FEWEST_WARMUP, round_down(affordable, MOST_WARMUP))
+        warmup = max(MIN_WARMUP, round_down(affordable, MAX_WARMUP))
         problem = problem.with_lengths(dataclasses.replace(recipe, warmup=warmup), problem.sampler)
     refuse_short_budget(problem, sampler, budget_seconds=budget, step_seconds=step_seconds)
     return problem
@@ -83,7 +83,7 @@ def with_shorter_warmup(
         return problem
     planned = recipe.windowed_warmup
     ends = windows(planned)
-    if recipe.warmup < planned or step not in ends[FEWEST_WINDOWS - 1 : -2]:
+    if recipe.warmup < planned or step not in ends[MIN_WINDOWS - 1 : -2]:
         return problem
     budget = seconds_after_start(recipe.budget, start_seconds)
     next_end = ends[ends.index(step) + 1]
@@ -124,7 +124,7 @@ def with_thinning(
     step_seconds = warmup_step_seconds * (evaluations / warmup_evaluations if warmup_evaluations > 0 else 1.0)
     steps = seconds_left / max(step_seconds, STEP_SECONDS)
     wanted_draws = recipe.draws if "draws" in recipe.where else WANTED_DRAWS
-    thin = max(1, round_down(steps / wanted_draws, MOST_THIN))
+    thin = max(1, round_down(steps / wanted_draws, MAX_THIN))
     return problem.with_lengths(dataclasses.replace(recipe, thin=thin), problem.sampler)
 
 

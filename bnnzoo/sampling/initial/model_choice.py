@@ -26,7 +26,7 @@ Widths = tuple[int, ...]
 _ONE_LAYER: Widths = Mlp(hidden="auto").widths
 _CANDIDATES: Mapping[Widths, str] = {(): "linear", _ONE_LAYER: "one hidden layer", (16, 16): "two hidden layers"}
 """Widths of the hidden layers of each model, and its description."""
-_FEWEST_PAIRS, _STANDARD_ERRORS = 8, 2.0
+_MIN_PAIRS, _STANDARD_ERRORS = 8, 2.0
 """Smallest number of pairs of networks with finite losses, and smallest gain of a model, in standard errors."""
 
 
@@ -46,7 +46,7 @@ class ModelComparison(NamedTuple):
         best, largest_gain = _ONE_LAYER, 0.0
         for widths, losses in self.losses.items():
             is_finite = np.isfinite(losses) & np.isfinite(self.losses[_ONE_LAYER])
-            if is_finite.sum() < _FEWEST_PAIRS:
+            if is_finite.sum() < _MIN_PAIRS:
                 continue
             gain = self.losses[_ONE_LAYER][is_finite] - losses[is_finite]
             error = held_out.OVERLAP * np.std(gain, ddof=1) / len(gain) ** 0.5

@@ -39,7 +39,7 @@ _ROWS = 2000
 Here sigma2 is the variance of the log acceptance ratio over mini-batches. The step is of the least favourable kind: its
 proposal is a new draw that does not depend on the current position."""
 _SIGMA2 = 1.5
-_LEAST_CURVATURE = 0.2
+_MIN_CURVATURE = 0.2
 """Smallest curvature of the log posterior at the mode that every combination of the sampled directions must have.
 
 It is a fraction of the curvature from the generalised Gauss-Newton matrix, which is never negative. In a direction that
@@ -246,7 +246,7 @@ def _choose_threshold(
     """Return the smallest threshold for which mini-batches of `_ROWS` rows suffice, and the number of rows needed.
 
     Mini-batches suffice if sigma2 is at most `_SIGMA2`, and if the log posterior is concave at the mode
-    (`_LEAST_CURVATURE`). If they suffice for no threshold, the largest threshold is returned. The number of rows
+    (`_MIN_CURVATURE`). If they suffice for no threshold, the largest threshold is returned. The number of rows
     needed is the size of a mini-batch for which sigma2 is 1 (see `_ROWS`).
 
     Args:
@@ -266,7 +266,7 @@ def _choose_threshold(
         rows_needed = float(_predict(posterior, is_sampled, key))
         if rows_needed * left_out > _SIGMA2:
             continue
-        if is_concave or _smallest_curvature(posterior, is_sampled, key) >= _LEAST_CURVATURE:
+        if is_concave or _smallest_curvature(posterior, is_sampled, key) >= _MIN_CURVATURE:
             break
     return tau, rows_needed
 

@@ -17,7 +17,7 @@ from bnnzoo.posterior.permutation import distinct_indices, permuted
 from bnnzoo.samplers.variational import training
 from bnnzoo.sampling.devices.placement import Placement
 
-MOST_STEPS = 5000
+MAX_STEPS = 5000
 _BATCH = 128
 _LEARNING_RATE = 5e-3
 _STEPS_PER_EVALUATION = 50
@@ -55,7 +55,7 @@ def train(
     *,
     placement: Placement,
     key: PRNGKeyArray,
-    most_steps: int = MOST_STEPS,
+    most_steps: int = MAX_STEPS,
     held_out: float = 0.1,
     steps_per_report: int = 500,
     stores_order: bool = True,

@@ -22,7 +22,7 @@ from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.sampling.devices.placement import Placement
 from bnnzoo.sampling.keys import keys_by_chain
 
-_STEPS_PER_WARMUP_STEP, _MOST_STEPS = 10, 2000
+_STEPS_PER_WARMUP_STEP, _MAX_STEPS = 10, 2000
 """Number of gradient steps per step of warm-up, and the largest number of gradient steps."""
 _BATCH = 128
 _FIRST, _LAST = 0.1, 1e-4
@@ -80,7 +80,7 @@ def transport(
 
 def num_steps(num_warmup: int) -> int:
     """Return the number of gradient steps before `num_warmup` steps of warm-up."""
-    return min(_MOST_STEPS, _STEPS_PER_WARMUP_STEP * num_warmup)
+    return min(_MAX_STEPS, _STEPS_PER_WARMUP_STEP * num_warmup)
 
 
 def evaluations(posterior: AbstractPosterior, num_warmup: int) -> int:

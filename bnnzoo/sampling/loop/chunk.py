@@ -23,7 +23,7 @@ Phase = Literal["warm-up", "sampling"]
 Count = UInt32[Array, ""] | np.uint32
 """Type of a count: a NumPy scalar outside a compiled program, a JAX scalar inside."""
 
-MOST_DRAWS = 4096
+MAX_DRAWS = 4096
 _BUFFER_BYTES = 2**25
 _POSITION = "position"
 _ONE_BY_ONE = Placement("vectorized", None)

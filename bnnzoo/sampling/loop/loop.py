@@ -30,7 +30,7 @@ from bnnzoo.sampling.devices.placement import Placement
 from bnnzoo.sampling.devices.processes import Processes
 from bnnzoo.sampling.keys import Keys, keys_by_chain
 from bnnzoo.sampling.loop import chunk as programs
-from bnnzoo.sampling.loop.chunk import MOST_DRAWS, Carry, Phase, Rows, Setup, advance
+from bnnzoo.sampling.loop.chunk import MAX_DRAWS, Carry, Phase, Rows, Setup, advance
 from bnnzoo.sampling.loop.pace import Pace
 from bnnzoo.sampling.loop.pilot import measure_step
 from bnnzoo.sampling.loop.plan import Plan
@@ -76,7 +76,7 @@ def chunks(
     keep_warmup: bool = False,
     resume: tuple[Carry, int] | None = None,
     chunk_seconds: float = 0.5,
-    most_draws: int = MOST_DRAWS,
+    most_draws: int = MAX_DRAWS,
     seconds: Seconds | None = None,
     stops: Sequence[int] = (),
     outputs: Outputs | None = None,

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-_SECONDS, _MOST_STEPS = 0.25, 64
+_SECONDS, _MAX_STEPS = 0.25, 64
 """The number of steps of a call doubles until a call takes so long, or has so many steps."""
 _SLOW_STEP_SECONDS = 10.0
 """A step that takes so long is not repeated. The first call of a program can be slower than the others."""
@@ -24,7 +24,7 @@ def measure_step(run_steps: Callable[[int], Any]) -> float:
     count, seconds = 1, _seconds_of(run_steps, 1)
     while seconds < _SLOW_STEP_SECONDS:
         seconds = _seconds_of(run_steps, count)
-        if seconds >= _SECONDS or count >= _MOST_STEPS:
+        if seconds >= _SECONDS or count >= _MAX_STEPS:
             break
         count *= 2
     return seconds / count

@@ -67,7 +67,7 @@ def fit(job: dict[str, Any]) -> dict[str, Any]:
     return {**result, **details, "seconds_predict": time.perf_counter() - start, "metrics": metrics}
 
 
-_MOST_DRAWS = 2000
+_MAX_DRAWS = 2000
 """Largest number of posterior draws in a scored prediction.
 
 With many more draws, the distribution function of a mixture of Student's t takes minutes.
@@ -102,7 +102,7 @@ def _fit_bnnzoo(method: Method, rows: Rows, job: dict[str, Any]) -> Fitted:
         **options,
     )
     details = _details(run.attributes, time.perf_counter() - start)
-    return details, partial(run.predictive, rows.x_test, draws=_MOST_DRAWS), rows.y_test, float(rows.y.std())
+    return details, partial(run.predictive, rows.x_test, draws=_MAX_DRAWS), rows.y_test, float(rows.y.std())
 
 
 def _fit_reference(method: Method, problem: Problem, job: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bnnzoo_bench.distributions import Normal, StudentT
 
-_MOST_ROWS_OF_A_GP = 2000
+_MAX_ROWS_OF_A_GP = 2000
 _HELD_OUT = 0.1
 
 
@@ -76,8 +76,8 @@ class GaussianProcess:
             best = minimize(negative_evidence, start, jac=True, bounds=bounds, method="L-BFGS-B", callback=stop_in_time)
             return best.x, float(best.fun)
 
-        if len(y) > _MOST_ROWS_OF_A_GP:
-            sample = np.random.default_rng(seed).choice(len(y), _MOST_ROWS_OF_A_GP, replace=False)
+        if len(y) > _MAX_ROWS_OF_A_GP:
+            sample = np.random.default_rng(seed).choice(len(y), _MAX_ROWS_OF_A_GP, replace=False)
             x, y = x[sample], y[sample]
         bounds = (1e-5, 1e5)
         lengths: Any = np.full(x.shape[1], np.sqrt(x.shape[1]))

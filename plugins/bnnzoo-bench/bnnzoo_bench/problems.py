@@ -16,7 +16,7 @@ from bnnzoo.errors import UsageError
 _DATA, _MASK = "data.csv.gz", "test_mask.csv.gz"
 _RANDOM_FOLDS = 10
 _TEST_FRACTION = 0.1
-_MOST_LEVELS = 50
+_MAX_LEVELS = 50
 _REFERENCES = "references"
 """The value of --problems that stands for all reference posteriors."""
 
@@ -208,8 +208,8 @@ def _read_csv(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     if not pd.api.types.is_numeric_dtype(y):
         raise UsageError(f"{problem.path}: the target {y.name!r} must be numeric; use --target with another column")
     for name, column in frame.items():
-        if not pd.api.types.is_numeric_dtype(column) and column.nunique() > _MOST_LEVELS:
-            raise UsageError(f"{problem.path}: column {name!r} has more than {_MOST_LEVELS} different texts; remove it")
+        if not pd.api.types.is_numeric_dtype(column) and column.nunique() > _MAX_LEVELS:
+            raise UsageError(f"{problem.path}: column {name!r} has more than {_MAX_LEVELS} different texts; remove it")
     if frame.isna().to_numpy().any():
         raise UsageError(f"{problem.path}: missing cells; fill them or remove their rows")
     return pd.get_dummies(frame).to_numpy(float), y.to_numpy(float)

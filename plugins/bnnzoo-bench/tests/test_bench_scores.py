@@ -89,7 +89,7 @@ def test_linear_is_the_best_peer_on_a_linear_problem():
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_gaussian_process_uses_at_most_two_thousand_rows(monkeypatch):
-    monkeypatch.setattr("bnnzoo_bench.peers._MOST_ROWS_OF_A_GP", 30)
+    monkeypatch.setattr("bnnzoo_bench.peers._MAX_ROWS_OF_A_GP", 30)
     rng = np.random.default_rng(0)
     peer = GaussianProcess()
     peer.fit(rng.normal(size=(100, 1)), rng.normal(size=100), 5.0, 0)

@@ -25,7 +25,7 @@ _GRADIENTS = 2
 
 The statistic `n_steps` counts gradients instead of steps, as in other samplers.
 """
-_LEAST_STEPS = 8
+_MIN_STEPS = 8
 
 
 class AdjustedMclmc(AbstractKernel):
@@ -52,13 +52,13 @@ class AdjustedMclmc(AbstractKernel):
         return _GRADIENTS * (2 * self.max_steps - 1)
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
-        """Return a lower `max_steps`, for at most `gradients` gradients per trajectory, but at least `_LEAST_STEPS`.
+        """Return a lower `max_steps`, for at most `gradients` gradients per trajectory, but at least `_MIN_STEPS`.
 
-        The present `max_steps` is returned if it is already small enough, or below `_LEAST_STEPS`.
+        The present `max_steps` is returned if it is already small enough, or below `_MIN_STEPS`.
         """
         del posterior, thetas
         affordable = int((gradients / _GRADIENTS + 1) / 2)
-        return max(min(_LEAST_STEPS, self.max_steps), min(affordable, self.max_steps))
+        return max(min(_MIN_STEPS, self.max_steps), min(affordable, self.max_steps))
 
     def check(self, posterior: AbstractPosterior) -> None:
         """Raise `UsageError` if the posterior has fewer than two parameters."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from blackjax.base import SamplingAlgorithm
 
 Exact = Literal["exact"]
-_LEAST_DEPTH = 4
+_MIN_DEPTH = 4
 
 
 class Nuts(AbstractKernel):
@@ -37,9 +37,9 @@ class Nuts(AbstractKernel):
         return 2**self.max_tree_depth - 1
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
-        """Return the maximum tree depth for at most `gradients` gradients per step, but at least `_LEAST_DEPTH`."""
+        """Return the maximum tree depth for at most `gradients` gradients per step, but at least `_MIN_DEPTH`."""
         del posterior, thetas
-        return int(np.clip(np.log2(gradients + 1), min(_LEAST_DEPTH, self.max_tree_depth), self.max_tree_depth))
+        return int(np.clip(np.log2(gradients + 1), min(_MIN_DEPTH, self.max_tree_depth), self.max_tree_depth))
 
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]

@@ -16,9 +16,9 @@ from bnnzoo_distill.student import Student
 from bnnzoo_distill.teacher import Answers, Kind
 from bnnzoo_distill.training import Settings
 
-MOST_NLL_GAP = 0.02
+MAX_NLL_GAP = 0.02
 """Goal: largest excess of the student's negative log-likelihood over the teacher's on the test rows, in nats a row."""
-LEAST_CORRELATION = 0.95
+MIN_CORRELATION = 0.95
 """Goal: smallest correlation over rows of the epistemic uncertainties of student and teacher."""
 
 _TARGET_DRAWS = 256
@@ -106,19 +106,19 @@ def missed_goals(report: dict[str, Any], settings: Settings, inputs: int) -> lis
     """Return a message with a remedy for each goal that the student misses; empty if the student reaches all goals."""
     missed, test = [], report["test"]
     longer = setting("steps", 3 * settings.steps)
-    if test["nll_gap"] > MOST_NLL_GAP:
+    if test["nll_gap"] > MAX_NLL_GAP:
         missed.append(
             f"the NLL of the student on the {test['rows']} test rows is {test['nll_gap']:.3f} +- "
-            f"{test['nll_gap_se']:.3f} nats per row above that of the run (goal: at most {MOST_NLL_GAP}); train longer "
+            f"{test['nll_gap_se']:.3f} nats per row above that of the run (goal: at most {MAX_NLL_GAP}); train longer "
             f"with more inputs ({longer}, {setting('inputs', 3 * inputs)}); a student cannot learn a density with "
             "several modes"
         )
     for name in ("test", "shifted"):
         correlation = report.get(name, {}).get("epistemic_correlation")
-        if correlation is not None and correlation < LEAST_CORRELATION:
+        if correlation is not None and correlation < MIN_CORRELATION:
             missed.append(
                 f"the correlation of the epistemic uncertainties of student and run on the {name} rows is "
-                f"{correlation:.3f} (goal: at least {LEAST_CORRELATION}); train longer and with more inputs "
+                f"{correlation:.3f} (goal: at least {MIN_CORRELATION}); train longer and with more inputs "
                 f"({longer}, {setting('inputs', 3 * inputs)})"
             )
     return missed

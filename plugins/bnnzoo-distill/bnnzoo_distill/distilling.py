@@ -19,7 +19,7 @@ from bnnzoo_distill.teacher import Answers, Kind
 from bnnzoo_distill.training import Settings
 
 INPUTS, STEPS, WIDTH = 40_000, 20_000, 128
-_LEAST_INPUTS = 200
+_MIN_INPUTS = 200
 
 
 def distill(
@@ -56,7 +56,7 @@ def distill(
         UsageError: if the run is not supported (see `teacher.check_supported`), if a number is too small, or if the
             rows of `data` or `test` do not match the run.
     """
-    for name, value, least in (("inputs", inputs, _LEAST_INPUTS), ("steps", steps, 1), ("width", width, 1)):
+    for name, value, least in (("inputs", inputs, _MIN_INPUTS), ("steps", steps, 1), ("width", width, 1)):
         if value < least:
             raise UsageError(f"{name}: must be {least} or more (got {value})")
     run = run if isinstance(run, Run) else bnnzoo.open(run)

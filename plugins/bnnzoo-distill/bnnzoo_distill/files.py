@@ -21,7 +21,7 @@ from bnnzoo_distill.student import Student
 _FORMAT = 1
 _GROUP = "network"
 _VECTORS = ("x_mean", "x_sd", "x_low", "x_high", "tail")
-_MOST_LAYERS = 100
+_MAX_LAYERS = 100
 
 
 def check_output(path: str | Path, *, force: bool) -> Path:
@@ -134,7 +134,7 @@ def _student(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> Student:
         raise ValueError(f"format {values['format']}, expected {_FORMAT}")
     signature = Signature.from_json(values["signature"])
     count = values["layers"]
-    if not isinstance(count, int) or not 1 <= count <= _MOST_LAYERS:
+    if not isinstance(count, int) or not 1 <= count <= _MAX_LAYERS:
         raise ValueError("invalid number of layers")
     layers = tuple((arrays[f"weight_{i}"], arrays[f"bias_{i}"]) for i in range(count))
     num_outputs = 3 if signature.task == "regression" else signature.num_classes + 1

@@ -10,7 +10,7 @@ from scipy.spatial import KDTree
 
 from bnnzoo.data import Signature
 
-_MOST_CODES = 10
+_MAX_CODES = 10
 """Largest number of different values of a column of whole numbers that may be codes of categories.
 
 Generated inputs copy the values of such a column from given rows and never interpolate them. The same applies to a
@@ -22,7 +22,7 @@ _REACH = 0.5
 """Largest distance of a generated value from the range of its column, as a fraction of the width of the range."""
 
 _NEIGHBOURS = 5
-_MOST_CANDIDATES = 2000
+_MAX_CANDIDATES = 2000
 """Largest number of rows among which neighbours are searched."""
 
 
@@ -60,7 +60,7 @@ class Columns(NamedTuple):
             copied = np.repeat(is_coded, sizes)
         whole = (rows == np.round(rows)).all(0)
         levels = np.array([len(np.unique(values)) for values in rows.T])
-        copied = copied | (levels <= np.where(whole, _MOST_CODES, 2))
+        copied = copied | (levels <= np.where(whole, _MAX_CODES, 2))
         return cls(groups, copied, whole, rows.min(0), rows.max(0), rows.std(0))
 
     @property
@@ -105,7 +105,7 @@ def _neighbours(
 ) -> Int[np.ndarray, " some"]:
     """Return the index of a random near neighbour of each row in `index`, among at most 2000 random rows."""
     scaled = rows / np.where(columns.sd > 0, columns.sd, 1)
-    candidates = rng.permutation(len(rows))[:_MOST_CANDIDATES]
+    candidates = rng.permutation(len(rows))[:_MAX_CANDIDATES]
     count = min(_NEIGHBOURS + 1, len(candidates))  # a row may be its own nearest neighbour
     near = np.reshape(KDTree(scaled[candidates]).query(scaled[index], k=count)[1], (len(index), count))
     return candidates[near[np.arange(len(index)), rng.integers(count, size=len(index))]]

@@ -18,7 +18,7 @@ from bnnzoo.data.formats.frames import is_frame
 
 Layer = tuple[Float[np.ndarray, "output input"], Float[np.ndarray, " output"]]
 Array = Float[np.ndarray, "..."]
-_MOST_TAIL = 0.49
+_MAX_TAIL = 0.49
 """Largest value of 1 / degrees of freedom; below 0.5, Student's t has a variance."""
 
 
@@ -180,7 +180,7 @@ def tail_of(tail: Float[np.ndarray, " 2"], fraction: Float[np.ndarray, " row"]) 
     `fraction` is the epistemic standard deviation (sd) divided by the sd. The noise alone can have heavy tails. Where
     the epistemic sd is large, the mixture of all draws is nearer to a normal distribution.
     """
-    return _MOST_TAIL * special.expit(tail[0] + tail[1] * fraction)
+    return _MAX_TAIL * special.expit(tail[0] + tail[1] * fraction)
 
 
 def log_t(z: Float[np.ndarray, "..."], tail: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:

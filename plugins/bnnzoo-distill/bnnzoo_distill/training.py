@@ -23,9 +23,9 @@ _BATCH = 256
 _LEARNING_RATE = 2e-3
 _CHUNK = 250
 """Number of steps in one call of the compiled program."""
-_LEAST_SD = 1e-6
+_MIN_SD = 1e-6
 """Lower limit of the teacher's standard deviations in the loss, in standard deviations of the target."""
-_MOST_TAIL_ROWS = 8000
+_MAX_TAIL_ROWS = 8000
 
 
 class Settings(NamedTuple):
@@ -44,7 +44,7 @@ def targets_of(kind: Kind, answers: Answers, y_mean: float, y_sd: float) -> tupl
     """
     if kind == "classification":
         return answers.mean.astype(np.float32), np.sqrt(answers.epistemic).astype(np.float32)
-    sds = np.maximum(np.stack([answers.aleatoric, answers.epistemic], 1) / y_sd, _LEAST_SD)
+    sds = np.maximum(np.stack([answers.aleatoric, answers.epistemic], 1) / y_sd, _MIN_SD)
     mean = (answers.mean - y_mean) / y_sd
     return mean.astype(np.float32), np.log(sds).astype(np.float32)
 
@@ -138,7 +138,7 @@ def fit_tail(answers: Answers) -> Float[np.ndarray, " 2"]:
     In `tail_of`, the tail depends only on the epistemic fraction of a row's standard deviation. A network with one more
     output for the tail would learn the noise of the samples.
     """
-    rows = slice(_MOST_TAIL_ROWS)
+    rows = slice(_MAX_TAIL_ROWS)
     fraction = answers.epistemic[rows] / np.hypot(answers.aleatoric[rows], answers.epistemic[rows])
     samples = answers.residuals[rows].astype(np.float64)
 

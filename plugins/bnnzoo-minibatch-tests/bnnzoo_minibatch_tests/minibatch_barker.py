@@ -16,7 +16,7 @@ from bnnzoo_minibatch_tests.correction import ERROR, barker_rate
 from bnnzoo_minibatch_tests.growing_batch import Estimate
 from bnnzoo_minibatch_tests.sequential_test import AbstractSequentialTest, Verdict
 
-MOST_ERROR = 0.004
+MAX_ERROR = 0.004
 """Largest valid mean error of the acceptance probability.
 
 At a probability of 1/2, this means an error of 0.016 in the log odds. The penalty sampler has a similar limit for the
@@ -63,13 +63,13 @@ class MinibatchBarker(AbstractSequentialTest):
         """Report skewed noise that biases the acceptance, and a chain that hardly moves."""
         del posterior
         problems: list[Finding] = []
-        if not means["test_error"] <= MOST_ERROR:
+        if not means["test_error"] <= MAX_ERROR:
             advice = (
                 f"use a larger {setting('sampler.batch_size')} than {self.batch_size}, "
                 f"or a higher {setting('sampler.target_acceptance')}"
             )
             label = "mean error of the acceptance probability due to the skewness of the noise"
-            problems.append(Finding("validity", "skewness", label, means["test_error"], MOST_ERROR, advice))
+            problems.append(Finding("validity", "skewness", label, means["test_error"], MAX_ERROR, advice))
         if means["acceptance_rate"] < MIN_ACCEPTANCE:
             advice = f"use a {setting('sampler.step_size')} below {means['step_size']:.2g}"
             problems.append(

@@ -28,7 +28,7 @@ PACKAGE = Path(__file__).parents[1] / "bnnzoo_references"
 POSTERIORS, RECIPES = PACKAGE / "posteriors", PACKAGE / "recipes"
 SUMS = POSTERIORS / "SHA256SUMS"
 LARGEST_RHAT, SMALLEST_ESS = 1.01, 4000
-_MOST_BYTES = 300_000
+_MAX_BYTES = 300_000
 _SMALL = 4096
 _BITS = 10
 """Number of bits of the mantissa that are stored. The relative error is at most 2^-11 = 0.0005."""
@@ -71,7 +71,7 @@ def condense(name: str, path: Path) -> None:
         while low < high:
             middle = (low + high) // 2
             write(draft, tree, attributes, middle)
-            low, high = (low, middle) if draft.stat().st_size <= _MOST_BYTES else (middle + 1, high)
+            low, high = (low, middle) if draft.stat().st_size <= _MAX_BYTES else (middle + 1, high)
         write(draft, tree, attributes, low)
         target.write_bytes(draft.read_bytes())
     write_sums()
