@@ -23,7 +23,7 @@ _SETTING = re.compile(r"\[\[([a-z][a-z0-9_.]*)(?:=([^\]]*))?\]\]")
 _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|True|False")
 _OPTIONS = {"out": "-o"}
 """Options that messages show in their short form."""
-_KEYWORDS = {"allow_inexact_resume": "allow_inexact"}
+_KEYWORDS = {"allow_inexact_resume": "allow_inexact", "only": "names", "format": "formats"}
 """Options whose keyword in Python has another name, with this keyword."""
 
 

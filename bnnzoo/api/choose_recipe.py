@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bnnzoo.errors import UsageError
 from bnnzoo.plugins import registry
-from bnnzoo.recipe import PARTS, Layer, Recipe, part_names, read_layer, resolve
+from bnnzoo.recipe import PARTS, Layer, PartLayer, Recipe, Value, part_names, read_layer, recipe_from, resolve
 
 if TYPE_CHECKING:
     from bnnzoo.data import Dataset
@@ -93,7 +93,23 @@ def choose_recipe(layers: Iterable[Layer], options: Mapping[str, Any], data: Any
 
     name, reason = recipe_rule(dataset.as_task(provisional.task or likelihood_task(provisional)))
     note = f"{dataset.name}: {reason}; using the recipe {name} (bnnzoo show --config {name} prints it)"
-    return read_layer(name), replace(dataset, notes=(*dataset.notes, note))
+    layer = read_layer(name)
+    if provisional.prior_from is not None:
+        layer = _with_earlier_model(layer, Path(provisional.prior_from))
+    return layer, replace(dataset, notes=(*dataset.notes, note))
+
+
+def _with_earlier_model(layer: Layer, earlier: Path) -> Layer:
+    """Return a chosen recipe with the model of an earlier run, whose other settings complete the recipe."""
+    from bnnzoo import store
+    from bnnzoo.models import own
+
+    recipe = str(store.attributes_of(earlier)["recipe"])
+    model = recipe_from(recipe).model.name if recipe else own.PREFIX
+    if model.startswith(own.PREFIX):
+        return layer  # `sequential.build_problem` reports why this run cannot be used
+    parts = {"model": PartLayer(Value(model, str(earlier))), "sampler": layer.parts["sampler"]}
+    return replace(layer, parts=parts, run={key: value for key, value in layer.run.items() if key != "stochastic"})
 
 
 def recipe_rule(dataset: Dataset) -> tuple[str, str]:

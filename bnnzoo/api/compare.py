@@ -80,7 +80,7 @@ class Comparison(NamedTuple):
     compared: list[Compared]
     paired: list[Difference]
     remarks: tuple[str, ...] = ()
-    """Sentences about the stored reference, if the runs were compared with one."""
+    """Sentences about the reference, if the runs were compared with one."""
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -160,7 +160,9 @@ def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | N
     numbers = [
         {} if truth is None else distances(prediction_table.table(run.predictor, inputs), truth) for run in opened_runs
     ]
-    return _comparison(opened_runs, names, tests[0], numbers)
+    comparison = _comparison(opened_runs, names, tests[0], numbers)
+    doubt = "" if reference is None else all_runs[-1].predictor.record.doubt
+    return comparison._replace(remarks=(f"the reference {names[-1]}: {doubt}",)) if doubt else comparison
 
 
 def _compare_with_stored(runs: Sequence[Run], reference: Reference) -> Comparison:

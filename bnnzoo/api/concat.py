@@ -28,8 +28,9 @@ _SUMS = (
     *("start_evaluations", "target_evaluations", "restarted"),
 )
 _SINGLE_RUN_ATTRIBUTES = (
-    *("tuned", "inspected", "stops", "ended"),
+    *("tuned", "inspected", "stops", "ended", "length_plan"),
     *("chain_weights", "chain_weights_gain", "chain_weights_error"),
+    *("asked_again", "clipped"),
 )
 """Attributes that describe a single run; their values are not copied to a joined run."""
 _VERSION_ATTRIBUTES = ("versions", "plugins", "plugin_sources")
@@ -181,8 +182,8 @@ def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
 def _different_keys(settings: Mapping[str, Any], other_settings: Mapping[str, Any]) -> list[str]:
     """Return the keys with different values; for a part with the same name in both settings, the keys of its fields."""
     keys = []
-    for key in settings:
-        value, other = settings[key], other_settings[key]
+    for key in dict.fromkeys([*settings, *other_settings]):  # a recipe may lack a likelihood or prior
+        value, other = settings.get(key), other_settings.get(key)
         if value == other:
             continue
         if isinstance(value, dict) and isinstance(other, dict) and value.get("name") == other.get("name"):

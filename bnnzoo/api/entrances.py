@@ -12,7 +12,8 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from signal import Signals
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -27,12 +28,13 @@ from bnnzoo.assembly import Problem, sequential
 from bnnzoo.assembly.network_posterior import subspace_choice
 from bnnzoo.data import Dataset
 from bnnzoo.data.formats.frames import EXPOSURE, with_exposure
-from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.errors import BnnzooWarning, InterruptedRunError, UsageError
 from bnnzoo.files import user_paths
 from bnnzoo.finding import setting
 from bnnzoo.fleet.row_shards import row_shards
 from bnnzoo.models import AbstractModel
 from bnnzoo.models.own import Own
+from bnnzoo.observers.broadcast import Broadcast
 from bnnzoo.observers.selection import LogTo, select_observers
 from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior
@@ -104,7 +106,8 @@ def sample(
 
     Raises:
         UsageError: if an error can be detected before the run, for example in an option or in the data.
-        InterruptedRunError: if the run was interrupted; the message shows how to continue it.
+        InterruptedRunError: if the run was interrupted; the message shows how to continue it, or how to open it if it
+            was complete.
         BnnzooError: if the chains cannot continue; the message states where the draws so far are.
     """
     with observer_in_python(progress=progress and observer is None) as default_observer, stop_on_interrupt() as stop:
@@ -126,7 +129,11 @@ def sample(
                 with contextlib.suppress(OSError):
                     folder.rmdir()  # the folder stays if an interrupted run left files in it
                 raise
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        if stop is not None and (number := stop()):
+            message = f"{Signals(number).name} came too late to stop the run; open it: bnnzoo.open({str(run.path)!r})"
+            raise InterruptedRunError(message, number)
+    if out is None:
+        atexit.register(shutil.rmtree, Path(str(run.path)).parent, ignore_errors=True)
     if doubt := run.predictor.record.doubt:
         message = f"{run.attributes['model']} by {run.attributes['sampler']}: {doubt}"
         warnings.warn(message, BnnzooWarning, stacklevel=2)
@@ -204,7 +211,6 @@ def run_recipe(
         BnnzooError: if the chains cannot continue; the message states where the draws so far are.
     """
     began = clock.run_start() if began is None else began
-    log = select_observers(log_to)
     user_paths.refuse_input_as_output(out, [recipe.data, recipe.keep_at, recipe.init_file, recipe.prior_from])
     if scheduler is not None and subspace_choice(recipe) is None:
         raise UsageError(
@@ -213,6 +219,7 @@ def run_recipe(
             "bnnzoo zoo run"
         )
     with jax_for(recipe), row_shards(scheduler) as shards:
+        log = first_process_log(log_to)
         tell = first_process_observer(observer)
         tell(Progress("start", 0, 1, note="reading data"))
         problem = sequential.build_problem(recipe, dataset, model)
@@ -275,7 +282,7 @@ def _run_by_hand(
     stop: Stop | None,
     log_to: LogTo,
     started_by: store.Command,
-    init: Literal["map", "prior"] | Float[Array | np.ndarray, "chain dim"] = "map",
+    init: str | Float[Array | np.ndarray, "chain dim"] = "map",
     **options: Any,
 ) -> Run:
     """Run `sample` for a posterior made in Python. The file contains the draws, but not the posterior."""
@@ -286,11 +293,17 @@ def _run_by_hand(
             f"{', '.join(unsupported)}: not supported for a posterior made in Python, which has its own data, prior "
             "and likelihood; remove these arguments"
         )
-    began, log = clock.run_start(), select_observers(log_to)
+    began = clock.run_start()
     is_named = isinstance(init, str)
+    if is_named and init not in ("map", "prior"):
+        raise UsageError(
+            f"{setting('init', init)}: a posterior made in Python starts at map, at prior, or at an array [chain, dim] "
+            "of positions; use one of these"
+        )
     words = {**options, "init": init if is_named else None}
     recipe = resolve(type(posterior).__name__, type(sampler).__name__, [], words)
     with jax_for(recipe):
+        log = first_process_log(log_to)
         problem = Problem.by_hand(recipe, posterior, sampler)
         starts = None if is_named else init
         launch(
@@ -323,3 +336,10 @@ def jax_for(recipe: Recipe) -> Iterator[None]:
 def first_process_observer(observer: Observer | None) -> Observer:
     """Return the observer in the first process of a run, and an observer that does nothing in its other processes."""
     return observer if observer is not None and Processes.current().is_first else ignore
+
+
+def first_process_log(log_to: LogTo) -> Broadcast:
+    """Return the observers of a run in its first process, and none in its other processes, which write no log."""
+    processes = Processes.current()
+    with processes.share_first_error():
+        return select_observers(log_to if processes.is_first else None)

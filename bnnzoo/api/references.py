@@ -79,10 +79,12 @@ class Reference(NamedTuple):
             )
         expected, actual = (_settings(attributes) for attributes in (stored, run_attributes))
         for key in _SAME:
-            if expected[key] != actual[key]:
+            # A recipe lacks a likelihood that its model determines, and its prior if `prior_from` sets it.
+            expected_value, value = expected.get(key), actual.get(key)
+            if expected_value != value:
                 raise UsageError(
                     f"{name}: its {key} differs from that of the reference {self.name}: expected "
-                    f"{_words(expected[key])}, got {_words(actual[key])}; use {self._recipe}"
+                    f"{_words(expected_value)}, got {_words(value)}; use {self._recipe}"
                 )
         if run_attributes.get("data_sha256") != stored["data_sha256"]:
             raise UsageError(
@@ -111,6 +113,6 @@ def _settings(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _words(part: Any) -> str:
     if not isinstance(part, Mapping):
-        return str(part)
+        return "none" if part is None else str(part)
     fields = [f"{key} {value}" for key, value in part.items() if key != "name"]
     return f"{part.get('name', '')}" + (f" ({', '.join(fields)})" if fields else "")

@@ -12,7 +12,7 @@ from bnnzoo.api.run import Run
 from bnnzoo.errors import UsageError
 from bnnzoo.files import user_paths
 from bnnzoo.models import AbstractModel
-from bnnzoo.observers.selection import LogTo, select_observers
+from bnnzoo.observers.selection import LogTo
 from bnnzoo.process import clock
 from bnnzoo.process.interrupt import stop_on_interrupt
 from bnnzoo.progress import Observer
@@ -69,12 +69,9 @@ def resume(
         InterruptedRunError: if the run was interrupted; the message shows how to continue it.
         BnnzooError: if the chains cannot continue; the message states where the draws so far are.
     """
-    began, out, own_part, log = (
-        clock.run_start(),
-        user_paths.checked_path(path),
-        entrances.own_model(model),
-        select_observers(log_to),
-    )
+    began, out, own_part = clock.run_start(), user_paths.checked_path(path), entrances.own_model(model)
+    if out.is_symlink() and store.parts_state(out) == "absent":
+        out = out.resolve()  # the longer run must replace the target of a link, not the link itself
     adds_draws = draws is not None or budget is not None
     if adds_draws and from_part is not None:
         raise UsageError(
@@ -90,6 +87,7 @@ def resume(
         stop_on_interrupt() as interrupt,
         entrances.jax_for(recipe),
     ):
+        log = entrances.first_process_log(log_to)
         if unfinished is None:
             unfinished = _extended(out, draws=draws, budget=budget, model=own_part)
         relaunch(

@@ -28,7 +28,7 @@ from bnnzoo.evaluation.predictions import loo, new_rows
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.scores import count_tests, evaluate
 from bnnzoo.files import user_paths
-from bnnzoo.files.atomic import check_free, copy_atomically, write_atomically
+from bnnzoo.files.atomic import copy_atomically, write_atomically
 from bnnzoo.files.html import record_table
 from bnnzoo.finding import Finding
 from bnnzoo.fleet.row_shards import row_shards
@@ -77,19 +77,17 @@ class Run(AbstractRunPredictions):
         """Copy the file of the run to `path`. If the run is only in memory, write it to `path`.
 
         Raises:
-            UsageError: if `path` exists and `force` is false, if the run is not finished, or if the file of the run no
-                longer exists.
+            UsageError: if a file or an unfinished run is at `path` and `force` is false, if the run is not finished, or
+                if the file of the run no longer exists.
         """
         path = user_paths.checked_path(path)
-        check_free(path, force=force, remedy="another path, or force=True")
-        if self._file is None:
-            store.write_tree(path, self.posterior)
-            return
-        if not self.attributes["complete"]:
+        store.refuse_existing(path, force=force, remedy="another path, or force=True")
+        if self._file is not None and not self.attributes["complete"]:
             raise UsageError(f"{self.path}: the run is not finished; continue it with bnnzoo.resume first")
-        if not self._file.exists():
+        if self._file is not None and not self._file.exists():
             raise UsageError(f"{self.path}: the file no longer exists; open the run at its present path")
-        copy_atomically(self._file, path)
+        store.remove_unfinished(path)
+        copy_atomically(self._file, path) if self._file else store.write_tree(path, self.posterior)
 
     def summary(self) -> dict[str, Any]:
         """Return a short summary of the run."""

@@ -159,14 +159,18 @@ class AbstractRunPredictions:
         return PredictiveDistribution(predictor, self._rows(x, unseen, exposure), seed=seed)
 
     def _rows(self, x: Any, unseen: Unseen | None, exposure: ArrayLike | None) -> np.ndarray:
-        """Return the encoded inputs. If `exposure` is given, it becomes the last column of `x` before the encoding."""
+        """Return the encoded inputs. If `exposure` is given, it becomes a column of `x` before the encoding."""
         if exposure is not None:
-            if not self.predictor.signature.exposure:
+            signature = self.predictor.signature
+            if not signature.exposure or signature.encoding is None:
                 raise UsageError("exposure: the run has no exposure; remove it, or sample again with exposure=...")
             table = with_exposure(x, exposure)
             # The columns of an array are those of training in their order, whatever their names were.
-            names = {EXPOSURE: self.predictor.signature.exposure}
-            x = table.rename(columns=names) if is_frame(x) else table.to_numpy()
+            if is_frame(x):
+                x = table.rename(columns={EXPOSURE: signature.exposure})
+            else:
+                order = signature.encoding.in_table_order(range(table.shape[1]))
+                x = np.column_stack([np.asarray(x), np.asarray(exposure)])[:, order]
         return new_rows.inputs_of(self.predictor, x, unseen=unseen)
 
     def predict_to(
@@ -212,7 +216,9 @@ class AbstractRunPredictions:
         return self.predictor.functions(new_rows.inputs_of(self.predictor, x))
 
     def test_rows(self, data: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the encoded inputs and the targets of the test rows, or of `data`, in original units.
+        """Return the inputs and the targets of the test rows, or of `data`.
+
+        Columns of text are encoded as numbers. Other values are in original units.
 
         Raises:
             UsageError: if there are no test rows and no `data`.

@@ -19,6 +19,7 @@ from bnnzoo.assembly.positions import positions_of_chains
 from bnnzoo.assembly.recipe_parts import (
     check_exposure,
     check_init,
+    check_targets,
     likelihood_task,
     make_parts,
     with_default_name,
@@ -38,7 +39,7 @@ from bnnzoo.posterior.outputs import Outputs
 from bnnzoo.posterior.priors import AbstractPrior
 from bnnzoo.recipe import Part, Recipe, as_dict, part_from_object, recipe_from
 from bnnzoo.samplers import AbstractSampler
-from bnnzoo.store.schema import KEPT_ROWS, ROW_SOURCE, fixed_leaves, prior_moments, targets_of
+from bnnzoo.store.schema import KEPT_ROWS, ROW_SOURCE, ROWS_IN_FILES, fixed_leaves, prior_moments, targets_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,11 +101,7 @@ class Problem:
         if recipe.likelihood is not None and recipe.likelihood.name:
             dataset = dataclasses.replace(dataset, notes=tuple(n for n in dataset.notes if TAKEN_AS_NUMBERS not in n))
         for rows in filter(None, (dataset, dataset.test)):  # before the split: messages count the rows of the file
-            try:
-                parts.likelihood.check(rows.y, dataset.signature.num_targets)
-            except UsageError as error:
-                place = f"of the {rows.num_data} rows without missing cells, " if rows.left_out else ""
-                raise UsageError(f"{rows.name}: {place}{error}") from None
+            check_targets(parts.likelihood, rows)
         train, test = split(dataset, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
         scaler = scaler or _fit_scaler(train, parts.likelihood, standardise=recipe.standardise)
         kept_rows = _kept_rows(recipe, train.signature, test)
@@ -152,6 +149,8 @@ class Problem:
                 if not len(x):
                     raise ValueError("there are no rows")
                 y = signature.targets(targets_of(observed["y"]), len(x))
+                if ROWS_IN_FILES in attributes:
+                    x, y = mapped.store(x), mapped.store(y)
                 train = Dataset.from_signature(signature, x, y, "file")
             if recipe.keep == "predictions":
                 kept_rows = signature.inputs(constant[KEPT_ROWS])
@@ -203,9 +202,10 @@ class Problem:
     def in_bucket(self) -> Problem:
         """Return the problem with padding up to a round number of rows, see `NetworkPosterior.in_bucket`.
 
-        Padding is added only if the sampler is `density_only`, and if the recipe samples all parameters.
+        Only rows in memory are padded, if the sampler is `density_only` and the recipe samples all parameters.
         """
-        if self.description is None or not self.sampler.density_only or self.recipe.stochastic != "all":
+        is_padded = self.sampler.density_only and self.recipe.stochastic == "all" and not self.has_mapped_rows
+        if self.description is None or not is_padded:
             return self
         return dataclasses.replace(self, posterior=self.network_posterior.in_bucket())
 

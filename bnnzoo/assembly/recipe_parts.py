@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bnnzoo.data import Signature
+from bnnzoo.data import Dataset, Signature
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 from bnnzoo.models import AbstractModel
@@ -91,7 +91,7 @@ def make_parts(recipe: Recipe, signature: Signature, own_model: AbstractModel | 
             f"another [[likelihood]], or {setting('task', likelihood.task)}"
         )
     likelihood = likelihood.of_targets(signature.num_targets)
-    return Parts(model, sampler, Censored(likelihood) if recipe.censored else likelihood, prior)
+    return Parts(model, sampler, Censored(likelihood) if signature.reading.censored else likelihood, prior)
 
 
 def with_default_name(part: Part | None, default: str) -> Part:
@@ -258,6 +258,19 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
         raise UsageError(f"{name}: a likelihood for classification needs the method class_probabilities") from error
     if classes != (num_targets,):
         raise UsageError(f"{name}: class_probabilities must have shape {(num_targets,)} (got {classes})")
+
+
+def check_targets(likelihood: AbstractLikelihood, rows: Dataset) -> None:
+    """Check that the likelihood can produce the targets of a data set.
+
+    Raises:
+        UsageError: if a target is invalid; the message names the data and the first such row.
+    """
+    try:
+        likelihood.check(rows.y, rows.signature.num_targets)
+    except UsageError as error:
+        place = f"of the {rows.num_data} rows without missing cells, " if rows.left_out else ""
+        raise UsageError(f"{rows.name}: {place}{error}") from None
 
 
 def check_init(recipe: Recipe, model: AbstractModel) -> None:

@@ -21,18 +21,34 @@ from bnnzoo.data.loading.sources import data_files
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.files import mapped
 from bnnzoo.recipe import Recipe
-from bnnzoo.store.schema import ROW_SOURCE
+from bnnzoo.store.schema import ROW_SOURCE, ROWS_IN_FILES
 
 MAX_TEST_ROWS = 100_000
 """Largest number of test rows in the file of a run whose training rows are not in its file."""
 
 
-def reference(recipe: Recipe, train: Dataset | None) -> dict[str, str]:
-    """Return the root attribute that refers to the training rows; empty if the run's file contains them."""
-    if train is None or not mapped.is_mapped(train.x) or recipe.data is None or recipe.prior_from is not None:
+def row_attributes(recipe: Recipe, train: Dataset | None) -> dict[str, str | int]:
+    """Return the root attribute of training rows in temporary files; empty if the rows are in memory.
+
+    The attribute refers to the data file, or states that the run's file contains the rows.
+    """
+    if train is None or not mapped.is_mapped(train.x):
         return {}
-    path = Path(recipe.data).expanduser().absolute()
+    if (path := _data_path(recipe)) is None:
+        return {ROWS_IN_FILES: 1}
     return {ROW_SOURCE: json.dumps({"path": str(path), "bytes": _num_bytes(path)})}
+
+
+def _data_path(recipe: Recipe) -> Path | None:
+    """Return the data file or folder from which the training rows can be read again, or None.
+
+    Rows that were loaded in Python, the rows of a registered data set, and rows that were encoded as those of an
+    earlier run cannot be read again from a file.
+    """
+    if recipe.data is None or recipe.prior_from is not None:
+        return None
+    path = Path(recipe.data).expanduser().absolute()
+    return path if path.exists() else None
 
 
 def stored_rows(recipe: Recipe, train: Dataset, test: Dataset | None) -> tuple[Dataset, Dataset | None]:
@@ -41,7 +57,7 @@ def stored_rows(recipe: Recipe, train: Dataset, test: Dataset | None) -> tuple[D
     If the file refers to its training rows, it contains none of them, and at most `MAX_TEST_ROWS` evenly spaced test
     rows.
     """
-    if not reference(recipe, train):
+    if ROW_SOURCE not in row_attributes(recipe, train):
         return train, test
     if test is not None and test.num_data > MAX_TEST_ROWS:
         test = test.take(np.linspace(0, test.num_data - 1, MAX_TEST_ROWS).round().astype(int))

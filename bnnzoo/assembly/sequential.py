@@ -23,6 +23,7 @@ from bnnzoo.evaluation.contents.record import Record
 from bnnzoo.files import mapped
 from bnnzoo.finding import setting
 from bnnzoo.models import AbstractModel
+from bnnzoo.plugins import registry
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.moments import Moments
 from bnnzoo.recipe import Part, Recipe
@@ -61,7 +62,7 @@ def build_problem(recipe: Recipe, dataset: Dataset | None = None, model: Abstrac
             )
         constant = record.group(schema.CONSTANT_DATA)
         # Earlier rows that are not in the file are not read, because only warnings need them.
-        observed = None if schema.ROW_SOURCE in record.attributes else record.group(schema.OBSERVED_DATA)
+        observed = record.group(schema.OBSERVED_DATA) if record.has_training_rows else None
         earlier = Problem.restored(record.attributes, constant, observed, model)
         recipe = _with_settings_of(earlier, recipe, path)
         rows = load_recipe_data(recipe, dataset, earlier.require_description().signature)
@@ -116,14 +117,9 @@ def _with_settings_of(earlier: Problem, recipe: Recipe, path: Path) -> Recipe:
             )
         changes[name] = value
     parts = earlier.resolved_recipe()
-    if recipe.model.name == parts["model"]["name"]:
-        fields = {name: value for name, value in parts["model"].items() if name != "name"}
-        own_fields = {name: value for name, value in recipe.model.fields.items() if value != "auto"}
-        changes["model"] = dataclasses.replace(recipe.model, fields={**fields, **own_fields})
+    changes["model"] = _with_fields_of(parts["model"], recipe.model, "models")
     if "likelihood" in parts:
-        name, fields = parts["likelihood"]["name"], {k: v for k, v in parts["likelihood"].items() if k != "name"}
-        is_given = recipe.likelihood is not None
-        changes["likelihood"] = with_default_name(recipe.likelihood, name) if is_given else Part(name, fields)
+        changes["likelihood"] = _with_fields_of(parts["likelihood"], recipe.likelihood, "likelihoods")
     changes["init"] = recipe.init or str(path)
     if changes["stochastic"] != "all" and changes["init"] != str(path):
         raise UsageError(
@@ -131,6 +127,16 @@ def _with_settings_of(earlier: Problem, recipe: Recipe, path: Path) -> Recipe:
             "sampled must be those of the earlier run; remove [[init]]"
         )
     return dataclasses.replace(recipe, **changes)
+
+
+def _with_fields_of(earlier: Mapping[str, Any], part: Part | None, kind: str) -> Part:
+    """Return a part with the fields of the part `earlier` that the user has not set, if both have the same name."""
+    part = with_default_name(part, earlier["name"])
+    if registry.full_name(kind, part.name) != earlier["name"]:
+        return part
+    fields = {name: value for name, value in earlier.items() if name != "name"}
+    own_fields = {name: value for name, value in part.fields.items() if str(value) != "auto"}
+    return dataclasses.replace(part, fields={**fields, **own_fields})
 
 
 def _warn_of_new_rows(rows: Dataset, earlier: Dataset, path: Path) -> None:

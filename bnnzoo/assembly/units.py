@@ -9,7 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from bnnzoo.data import Scaler
+from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting, spell_settings, spelling
+from bnnzoo.plugins import registry
 from bnnzoo.posterior.censored import Censored, uncensored
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.recipe import Field, Recipe, fields_of
@@ -70,9 +72,20 @@ def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, ta
 
 
 def _fixed_fields(likelihood: AbstractLikelihood) -> dict[str, float]:
-    """Return the values of the fields in target units, without the fields that have the value "learned"."""
+    """Return the values of the fields in target units, without the fields that have the value "learned" or None.
+
+    Raises:
+        UsageError: if the value of another field is not a number.
+    """
     values = {field.name: getattr(likelihood, field.name) for field in fields_in_target_units(type(likelihood))}
-    return {name: float(value) for name, value in values.items() if not isinstance(value, str)}
+    fixed_values = {name: value for name, value in values.items() if value is not None and not isinstance(value, str)}
+    for name, value in fixed_values.items():
+        if np.ndim(value):
+            raise UsageError(
+                f"{registry.describe_part('likelihoods', likelihood)}: {name}: a field that is marked with TargetUnits "
+                f"must be a number (got {value}); remove the mark"
+            )
+    return {name: float(value) for name, value in fixed_values.items()}
 
 
 def _format_values(values: Float[np.ndarray, " target"], targets: Sequence[str]) -> str:

@@ -88,6 +88,14 @@ class _CommandError(Exception):
         self.cause = cause
 
 
+class _ParserError(BnnzooError):
+    """An error of the parser, or an error of the parser's classes that a plugin's command raised."""
+
+    def __init__(self, message: str, exit_code: int):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
 def _wrap(commands: Mapping[str, Any], wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Wrap the functions of all commands and subcommands."""
     for command in commands.values():
@@ -96,14 +104,21 @@ def _wrap(commands: Mapping[str, Any], wrapper: Callable[[Callable[..., Any]], C
         _wrap(getattr(command, "commands", {}), wrapper)
 
 
-def _hide_from_parser(work: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that the parser catches none of its exceptions."""
+def _hide_from_parser(
+    work: Callable[..., Any], *, is_for_parser: Callable[[BaseException], bool] = lambda _: False
+) -> Callable[..., Any]:
+    """Wrap a function so that the parser catches only the exceptions for which `is_for_parser` is true.
+
+    The parser would return the value of the function as the exit code, so the wrapper returns None.
+    """
 
     @functools.wraps(work)
-    def wrapped(*words: Any, **options: Any) -> Any:
+    def wrapped(*words: Any, **options: Any) -> None:
         try:
-            return work(*words, **options)
+            work(*words, **options)
         except BaseException as error:
+            if is_for_parser(error):
+                raise
             raise _CommandError(error) from error
 
     return wrapped
@@ -122,7 +137,15 @@ def _separate_results(work: Callable[..., Any]) -> Callable[..., Any]:
 
 def _prepare_plugin_command(command: Any) -> None:
     """Prepare a plugin's command. All of its output is a result, so nothing is redirected to stderr."""
-    _wrap({"": command}, _hide_from_parser)
+    _wrap({"": command}, functools.partial(_hide_from_parser, is_for_parser=_is_of_parser))
+
+
+def _is_of_parser(error: BaseException) -> bool:
+    """Whether the class of an exception is one of the parser's, with which a command may end.
+
+    The base class of the parser's usage errors is not public, so they are identified by their attributes.
+    """
+    return isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "format_message")
 
 
 app = typer.Typer(
@@ -174,7 +197,7 @@ def main() -> None:
         if sys.stdout is not None:  # it is None if the parent process closed stdout
             sys.stdout.flush()
     except OSError as error:
-        code = code or _exit_code(error, [])
+        code = code or _exit_code(error)
         # Discard output that cannot be written. The interpreter would otherwise try again at exit and report an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(code)
@@ -193,11 +216,17 @@ def run(arguments: Sequence[str]) -> int:
             if _broken_pipe(error) or _find_plugin(error):
                 raise
             return error.code if isinstance(error.code, int) else int(error.code is not None)
+        except Exception as error:
+            if not _is_of_parser(error):
+                raise
+            is_abort = isinstance(error, typer.Abort)  # for example, the user declined a question of a plugin
+            message = "aborted" if is_abort else _usage_message(error, arguments)
+            raise _ParserError(message, getattr(error, "exit_code", 1)) from error
         raise cause
 
     before = os.environ.get(_DISABLE_PLUGINS)
     try:
-        return run_guarded(command, arguments, debug="--debug" in arguments)
+        return run_guarded(command, debug="--debug" in arguments)
     finally:
         if os.environ.get(_DISABLE_PLUGINS) != before:  # --no-plugins applies to this command only
             os.environ.pop(_DISABLE_PLUGINS)
@@ -206,7 +235,7 @@ def run(arguments: Sequence[str]) -> int:
             registry.reset()
 
 
-def run_guarded(work: Callable[[], int], arguments: Sequence[str] = (), *, debug: bool) -> int:
+def run_guarded(work: Callable[[], int], *, debug: bool) -> int:
     """Run a function and return its exit code. Print errors on stderr, with a traceback only if `debug` is true."""
     with warnings.catch_warnings(), spelling_of("options"):
         warnings.simplefilter("default" if debug else "ignore")
@@ -218,7 +247,7 @@ def run_guarded(work: Callable[[], int], arguments: Sequence[str] = (), *, debug
             cause = _broken_pipe(error) or error
             if debug:
                 traceback.print_exception(cause)
-            return _exit_code(cause, arguments)
+            return _exit_code(cause)
 
 
 def _broken_pipe(error: BaseException) -> BrokenPipeError | None:
@@ -227,7 +256,7 @@ def _broken_pipe(error: BaseException) -> BrokenPipeError | None:
     return hidden if isinstance(hidden, BrokenPipeError) else None
 
 
-def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
+def _exit_code(error: BaseException) -> int:
     """Print an error and return its exit code."""
     if isinstance(error, BnnzooError):
         _print_error(message_of(error))
@@ -238,16 +267,13 @@ def _exit_code(error: BaseException, arguments: Sequence[str]) -> int:
     if plugin and not is_keyboard_interrupt(error):
         _print_error(f"{plugin}: {one_line(error)} ({_DEBUG})")
         return 1
-    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
+    if isinstance(error, KeyboardInterrupt):
         _print_error("interrupted")
         return 130
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS and error.filename is None:
         # An error without a file name comes from stdout; `files.atomic` adds the name of the file to other errors.
         _print_error(f"standard output: cannot be written: {error.strerror}")
         return 1
-    if hasattr(error, "format_message") and hasattr(error, "exit_code"):
-        _print_error(_usage_message(error, arguments))
-        return getattr(error, "exit_code", 2)
     plugin_parts = registry.parts_in_use()
     _print_error(f"internal error{f', with {plugin_parts}' if plugin_parts else ''}: {one_line(error)} ({_DEBUG})")
     return 1
@@ -268,10 +294,7 @@ def _find_plugin(error: BaseException) -> str:
 
 
 def _usage_message(error: Any, arguments: Sequence[str]) -> str:
-    """Return the message of a usage error of the parser.
-
-    The error classes of the parser are not public, so errors are identified by their attributes.
-    """
+    """Return the message of a usage error of the parser."""
     # The message is empty if a group without a command has printed its help instead (`no_args_is_help`).
     message = " ".join(error.format_message().split()).rstrip(".").replace("'?", "'") or "Missing command"
     message = re.sub(r"\. Did you mean ('.*')$", r" (did you mean \1?)", message)

@@ -12,7 +12,7 @@ from bnnzoo.cli.output import echo, print_json, print_table
 from bnnzoo.errors import GateError, NotFoundError, UsageError
 from bnnzoo.plugins import registry
 from bnnzoo.plugins.entry_files import file_of
-from bnnzoo.recipe import Field, broken_recipes, fields_of, shipped, shipped_names
+from bnnzoo.recipe import Field, broken_parts, broken_recipes, fields_of, shipped, shipped_names
 from bnnzoo.suggestions import near_names
 
 _KINDS = (*registry.KINDS, registry.OBSERVERS, registry.REFERENCES)
@@ -186,7 +186,7 @@ def plugins(
 
 
 def _check(*, json: bool) -> None:
-    problems = [*registry.import_failures(), *broken_recipes()]
+    problems = [*registry.import_failures(), *broken_parts(), *broken_recipes()]
     if json:
         print_json(problems)
     else:

@@ -131,5 +131,8 @@ _FLAGS = {"force": Force, "quiet": Quiet, "json": Json, "no_plugins": NoPlugins,
 
 
 def flags(*names: str, **changes: Any) -> list[inspect.Parameter]:
-    """Return the flags with these names, in the panel Output; see `parameters` for `changes`."""
+    """Return the flags with these names as parameters of a command. The help lists them in the panel "Output".
+
+    `changes` are passed on to `parameters`.
+    """
     return parameters({name: (_FLAGS[name], False) for name in names}, rich_help_panel="Output", **changes)

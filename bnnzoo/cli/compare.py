@@ -71,7 +71,7 @@ def compare(
                 for d in comparison.paired
             ]
         )
-    if comparison.paired or comparison.remarks:
+    if comparison.words:
         echo("")
         for sentence in comparison.words:
             echo(sentence)

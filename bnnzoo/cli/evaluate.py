@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bnnzoo.cli import common_options as common
 from bnnzoo.cli.output import echo, print_json, print_rows, print_warning, warn_of_convergence, with_error
-from bnnzoo.files.shell import quoted
 from bnnzoo.progress_bar import observer
 
 if TYPE_CHECKING:
@@ -76,7 +74,7 @@ def evaluate(
     if json:
         print_json({**flat(estimates), **caveats})
         return
-    _print_estimates(run, estimates, opened_run.predictor.signature.target_names, every=every)
+    _print_estimates(estimates, opened_run.predictor.signature.target_names, every=every)
 
 
 def _is_of_interval(name: str) -> bool:
@@ -84,7 +82,7 @@ def _is_of_interval(name: str) -> bool:
     return name == "interval_level" or "_bayesian" in name or "_conformal" in name
 
 
-def _print_estimates(run: Path, estimates: Mapping[str, Estimate], targets: Sequence[str], *, every: bool) -> None:
+def _print_estimates(estimates: Mapping[str, Estimate], targets: Sequence[str], *, every: bool) -> None:
     """Print a table of metrics. If there are several targets, print another table with one row per target."""
     target_names = targets if len(targets) > 1 else ()
     by_target = {f"{target}_{metric}" for target in target_names for metric in _BY_TARGET} & set(estimates)
@@ -113,7 +111,7 @@ def _print_estimates(run: Path, estimates: Mapping[str, Estimate], targets: Sequ
             ]
         )
     if num_hidden := len(estimates) - len(shown_estimates) - len(by_target):
-        typer.echo(f"bnnzoo: {num_hidden} more metrics: bnnzoo evaluate {quoted(run)} --all", err=True)
+        typer.echo(f"bnnzoo: {num_hidden} more metrics: add --all", err=True)
 
 
 def add_to(app: typer.Typer) -> None:

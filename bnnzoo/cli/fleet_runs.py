@@ -172,21 +172,38 @@ def compare_files(files: Sequence[Path]) -> list[str]:
         return []
 
 
-def next_command(folder: Path, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the next useful command: merge runs with different seeds, compare several runs, or report a single one."""
+def next_command(folder: Path, rows: Sequence[Mapping[str, Any]], recipes: Mapping[str, Recipe]) -> str:
+    """Return the next useful command: merge runs with different seeds, compare several runs, or report the first one.
+
+    Runs are merged only if all parameters are sampled, because the seed determines the fixed parameters.
+    """
     names = [str(row["recipe"]) for row in rows if "error" not in row]
     runs_by_stem: dict[str, int] = {}
     for name in names:
         stem, separator, _ = name.rpartition(",seed=")
-        if separator:
+        if separator and recipes[name].stochastic == "all":
             runs_by_stem[stem] = runs_by_stem.get(stem, 0) + 1
     stems = [stem for stem, count in runs_by_stem.items() if count > 1]
     if stems:
         stem = quoted(folder / stems[0])
         return f"bnnzoo merge {stem},seed=*.nc -o {stem}.nc"
-    if len(names) > 1:
+    if len(names) > 1 and _are_comparable([folder / f"{name}.nc" for name in names]):
         return f"bnnzoo compare {' '.join(quoted(folder / f'{name}.nc') for name in names)}"
     return f"bnnzoo report {quoted(folder / names[0])}.nc -o report.html" if names else ""
+
+
+def _are_comparable(files: Sequence[Path]) -> bool:
+    """Whether `bnnzoo compare` accepts the runs: their test rows exist, and belong to the same training rows."""
+    from bnnzoo import store
+    from bnnzoo.evaluation.contents.record import Record
+    from bnnzoo.store.schema import ROW_SOURCE
+
+    records = [Record(store.open_tree(file), file) for file in files]
+    attributes = [record.attributes for record in records]
+    return len({each["data_sha256"] for each in attributes}) == 1 and all(
+        record.has_test_rows and (record.has_training_rows or ROW_SOURCE in each)
+        for record, each in zip(records, attributes, strict=True)
+    )
 
 
 class _CurrentRows:

@@ -29,11 +29,10 @@ def merge(
       bnnzoo merge runs/mlp.nuts,seed=*.nc -o mlp.nuts.nc
     """
     del debug
-    from bnnzoo.files.atomic import check_free
-    from bnnzoo.store import check_room
+    from bnnzoo.store import check_room, refuse_existing
 
     refuse_input_as_output(out, runs)
-    check_free(out, force=force)
+    refuse_existing(out, force=force)
     check_room(out, 0)
     from bnnzoo.api import concat, entrances
 

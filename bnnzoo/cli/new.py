@@ -101,10 +101,10 @@ def _modules(kind: str) -> list[Traversable]:
 
 
 def _refuse_taken(kind: str, placeholders: dict[str, str]) -> None:
-    """Refuse a name that another package uses for a part or recipe.
+    """Refuse a name that another package uses for a part or recipe, and the name of a package with other contents.
 
-    The user would otherwise have to write `PACKAGE:NAME` for both. Each new package contains one part. A sampler and a
-    model with the same name would therefore be two packages with the same name, so such a name is refused too.
+    With the name of another part, the user would have to write `PACKAGE:NAME` for both. A new package contains one
+    part and its recipe. It would replace an installed package of the same name, with everything else in it.
     """
     name, own_package = placeholders["template-name"], placeholders["bnnzoo-template-name"]
     for kind_checked in (kind, registry.RECIPES):
@@ -113,12 +113,14 @@ def _refuse_taken(kind: str, placeholders: dict[str, str]) -> None:
             raise UsageError(
                 f"{registry.singular(kind_checked)} {name!r} exists already, from {other_package}; choose another name"
             )
-    for kind_checked in set(KINDS.values()) - {kind}:
-        if any(entry.distribution == own_package for entry in registry.entries(kind_checked).values()):
-            raise UsageError(
-                f"the package {own_package} exists already and contains a {registry.singular(kind_checked)}; choose "
-                "another name"
-            )
+    for kind_checked in (*KINDS.values(), registry.RECIPES, registry.COMMANDS, registry.OBSERVERS, registry.REFERENCES):
+        for entry in registry.entries(kind_checked).values():
+            is_replaced = kind_checked in (kind, registry.RECIPES) and entry.name == name
+            if entry.distribution == own_package and not is_replaced:
+                raise UsageError(
+                    f"the package {own_package} exists already and contains the {registry.singular(kind_checked)} "
+                    f"{entry.name!r}; choose another name"
+                )
 
 
 def _refuse_existing(folder: Path) -> None:

@@ -35,6 +35,15 @@ def echo(text: object = "", *, nl: bool = True) -> None:
         typer.echo(_lines(text), file=stdout, nl=nl)
 
 
+def echo_csv(text: str) -> None:
+    """Print a CSV table. It has the same characters as in a file, but on a terminal unprintable ones are escaped."""
+    stdout = _results[-1] if _results else sys.stdout
+    if stdout is None or stdout.isatty():
+        echo(text, nl=False)
+    else:
+        stdout.write(text)
+
+
 @contextmanager
 def reserve_stdout() -> Iterator[None]:
     """Reserve stdout for `echo` within the context. Other output of plugins and libraries goes to stderr."""
@@ -123,15 +132,18 @@ def _next_commands(run: Any, path: str) -> str:
     """Return the next useful commands.
 
     If the run needs more draws, the result is the command that adds draws. If the verdict is "not settled" for another
-    reason, the result is the command that shows the problems. Otherwise the commands evaluate and report the run.
+    reason, the result is the command that shows the problems. Otherwise the commands evaluate the run, if it has test
+    rows, and report it.
     """
-    attributes = run.predictor.record.attributes
+    record = run.predictor.record
+    attributes = record.attributes
     if lengths := json.loads(attributes.get("continuation", "{}")):
         options = " ".join(f"--{name} {quoted(str(value))}" for name, value in lengths.items())
         return f"bnnzoo resume {path} {options}"
     if str(attributes.get("verdict", "")).startswith("not settled"):
         return f"bnnzoo diagnose {path}"
-    return f"bnnzoo evaluate {path}; bnnzoo report {path} -o report.html"
+    evaluation = f"bnnzoo evaluate {path}; " if record.has_test_rows else ""
+    return f"{evaluation}bnnzoo report {path} -o report.html"
 
 
 def print_warning(text: str) -> None:

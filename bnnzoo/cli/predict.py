@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bnnzoo.cli import common_options as common
-from bnnzoo.cli.output import echo, warn_of_convergence
+from bnnzoo.cli.output import echo_csv, warn_of_convergence
 from bnnzoo.progress_bar import observer
 
 
@@ -59,7 +59,7 @@ def predict(
         if out is not None:
             opened_run.predict_to(data, out, force=force, **options)
     if predictions is not None:
-        echo(csv_text(predictions), nl=False)
+        echo_csv(csv_text(predictions))
     warn_of_convergence(opened_run)
 
 

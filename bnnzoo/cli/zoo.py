@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import os
 import signal
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
@@ -40,6 +41,8 @@ _REFUSED_PAIRS = ("*.rejection", "density.dropout")
 
 Rejection sampling needs a likelihood with an upper bound and few data. Dropout needs a weight matrix.
 """
+_MAX_NAME_BYTES = 255
+"""Longest name of a file in the usual file systems."""
 
 
 def runnable() -> dict[str, str]:
@@ -171,7 +174,7 @@ def run(
         print_runs(rows)
         for sentence in ["", *sentences] if sentences else []:
             echo(sentence)
-        if out is not None and (words := next_command(out, rows)):
+        if out is not None and (words := next_command(out, rows, recipes)):
             echo(f"\nnext  {words}")
     failed = [row["recipe"] for row in rows if "error" in row]
     if failed:
@@ -293,6 +296,11 @@ def _recipes(
         layers_without_sweep = [dataclasses.replace(layer, sweep={}) for layer in layers]
         for point in points(sweep):
             full_name = (Path(name).stem if _is_file(name) else name) + point.suffix
+            if len(os.fsencode(f"{full_name}.nc.parts")) > _MAX_NAME_BYTES:
+                raise UsageError(
+                    f"{name}: the name of a run is too long for a file (got {full_name[:80]}...); use a shorter name "
+                    "of the recipe, or shorter or fewer values in the sweep"
+                )
             if full_name in recipes:
                 raise UsageError(f"{name}: two runs would be called {full_name}; rename the file")
             part_names_given = (model, sampler) if sampler else (None, None)
@@ -313,8 +321,9 @@ def _refuse_swept_parts(pair: str, sweep: Mapping[str, Sequence[Value]]) -> None
 
 
 def _packages(recipe: Recipe) -> tuple[tuple[str, str], ...]:
-    """Return name and version of bnnzoo, and of the packages that contain the parts of a recipe."""
+    """Return name and version of bnnzoo, and of the packages that contain the parts or the data of a recipe."""
     entries = [registry.find(f"{kind}s", part.name) for kind, part in _named_parts(recipe).items()]
+    entries += [entry for name in (recipe.data, recipe.keep_at) if name and (entry := registry.get("datasets", name))]
     own_version = {
         plugin.distribution: plugin.version for plugin in registry.plugins() if plugin.distribution == registry.OWN
     }

@@ -14,6 +14,7 @@ from jaxtyping import Shaped
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.finding import setting
 from bnnzoo.fleet.connection import connect
+from bnnzoo.plugins.failures import one_line
 from bnnzoo.posterior.row_map import LostWorkersError
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ class RowShards:
         except BnnzooError:
             raise
         except Exception as error:
-            text = " ".join(f"{type(error).__name__}: {error}".split())
+            text = str(error) if isinstance(error, _FunctionError) else one_line(error)
             raise BnnzooError(
                 f"{setting('scheduler', self.address)}: a worker failed ({text}); install the same packages there as "
                 "here"
@@ -107,8 +108,17 @@ class _Shard:
         self.arrays = arrays
 
 
+class _FunctionError(Exception):
+    """An error of the function on a worker. An error of Dask, such as a KeyError, means that a worker was lost."""
+
+
 def _apply(function: Callable[..., T], shared: Any, shard: _Shard) -> T:
-    return function(shared, *shard.arrays)
+    try:
+        return function(shared, *shard.arrays)
+    except BnnzooError:
+        raise
+    except Exception as error:
+        raise _FunctionError(one_line(error)) from error
 
 
 @contextlib.contextmanager

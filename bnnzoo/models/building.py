@@ -56,7 +56,7 @@ class Architecture(eqx.Module):
 
     @property
     def model(self) -> AbstractModel:
-        """The model, including its numeric fields."""
+        """The model, with its numeric fields restored."""
         return self._numbers.restore_into(self._rest)
 
     def build(self, *, key: PRNGKeyArray) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import textwrap
+from collections.abc import Collection
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -29,6 +30,11 @@ def picture_format(path: Path) -> str:
     if format not in FORMATS:
         raise UsageError(f"{path}: unknown picture format; use the ending {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     return format
+
+
+def column_name(name: str, taken: Collection[str]) -> str:
+    """Return the column name of a quantity that the user named. It differs from the `taken` names of other columns."""
+    return f"{name} (values)" if name in taken else name
 
 
 @dataclass(frozen=True, repr=False)

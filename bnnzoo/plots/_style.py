@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import matplotlib as mpl
 import numpy as np
@@ -13,6 +13,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 INK = "#1c2024"
 MUTED = "#6f7782"
@@ -101,6 +102,21 @@ def tint(colour: str, strength: float) -> tuple[float, float, float]:
 def title(panel: Axes, text: str, *, letters: int = 48, **options: Any) -> None:
     """Set the title of a panel, with line breaks after at most `letters` characters."""
     panel.set_title(textwrap.fill(text, letters), **options)
+
+
+class _PlainLogFormatter(LogFormatter):
+    """Labels of a logarithmic axis as plain numbers. The default labels are formulas, which are not parsed."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
+def set_log_scale(panel: Axes, direction: Literal["x", "y"]) -> None:
+    """Make the horizontal or the vertical axis of a panel logarithmic."""
+    panel.set(**{f"{direction}scale": "log"})
+    axis = panel.xaxis if direction == "x" else panel.yaxis
+    axis.set_major_formatter(_PlainLogFormatter())
+    axis.set_minor_formatter(_PlainLogFormatter(labelOnlyBase=False))
 
 
 def headroom(axes: Axes, fraction: float) -> None:

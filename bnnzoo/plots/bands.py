@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from bnnzoo.plots import _style
-from bnnzoo.plots._picture import Picture
+from bnnzoo.plots._picture import Picture, column_name
 from bnnzoo.plots._style import AMBER, BLUE, GREEN, INK, MUTED, ORANGE, PURPLE
 
 Of = Literal["predictive", "function"]
@@ -120,7 +120,13 @@ def band(one: Band, *, feature: str, target: str, of: Of = "predictive", truth: 
         f"{'; below, the standard deviation' if rows else ''}. Median of the standard deviation "
         f"{'; '.join(sentences)}."
     )
-    return Picture("band", "Predictive band", alt, figure, pd.DataFrame({feature: grid} | one.columns))
+    return Picture("band", "Predictive band", alt, figure, _table(one, feature))
+
+
+def _table(run_band: Band, feature: str, **names: str) -> pd.DataFrame:
+    """Return the plotted numbers of a run: its name if given, the grid, and the predictions."""
+    columns = run_band.columns
+    return pd.DataFrame({**names, column_name(feature, {*names, *columns}): run_band.grid, **columns})
 
 
 def draw_intervals(panel: Axes, run_band: Band, of: Of) -> None:
@@ -194,7 +200,7 @@ def bands(
         f"deviation over the range of the data: {widths}."
     )
     table = pd.concat(
-        [pd.DataFrame({"run": run_band.name, feature: run_band.grid} | run_band.columns) for run_band in run_bands],
+        [_table(run_band, feature, run=run_band.name) for run_band in run_bands],
         ignore_index=True,
     )
     return Picture("band", "Predictive bands", alt, figure, table)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from scipy.stats import binom, rankdata
 
 from bnnzoo.plots import _style
-from bnnzoo.plots._picture import Picture
+from bnnzoo.plots._picture import Picture, column_name
 from bnnzoo.plots._style import MUTED
 
 _POINTS, _LAGS = 400, 100
@@ -126,5 +126,6 @@ def autocorrelation(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: 
         f"The smallest effective sample size shown is {ess[worst]:.0f} of {chains * draws} draws, for {worst}. "
         "Values inside the grey band do not differ clearly from 0."
     )
-    table = pd.DataFrame({"lag": lags} | {name: value.mean(0) for name, value in by_name.items()})
+    means = {column_name(name, ("lag",)): value.mean(0) for name, value in by_name.items()}
+    table = pd.DataFrame({"lag": lags} | means)
     return Picture("autocorrelation", "Autocorrelation of the chains", alt, figure, table)

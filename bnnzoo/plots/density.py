@@ -9,7 +9,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from bnnzoo.plots import _style
-from bnnzoo.plots._picture import Picture
+from bnnzoo.plots._picture import Picture, column_name
 from bnnzoo.plots._style import BLUE, INK, MUTED
 
 _TITLE = "Predictive density"
@@ -44,7 +44,8 @@ def density_of_one(
         f"({density.max():.3g}) at {grid[density.argmax()]:.3g}. At each point, the band contains 90 % of "
         "the draws' densities."
     )
-    table = pd.DataFrame({column: grid, "density": density, "q05": low, "q95": high})
+    numbers = {"density": density, "q05": low, "q95": high}
+    table = pd.DataFrame({column_name(column, numbers): grid, **numbers})
     return Picture("density", _TITLE, alt, figure, table)
 
 
@@ -77,7 +78,8 @@ def density_of_two(
         f"({density.max():.3g}) at ({x_grid[peak[1]]:.3g}, {y_grid[peak[0]]:.3g})."
     )
     x, y = np.meshgrid(x_grid, y_grid)
-    table = pd.DataFrame({columns[0]: x.ravel(), columns[1]: y.ravel(), "density": density.ravel()})
+    x_name, y_name = (column_name(column, ("density",)) for column in columns)
+    table = pd.DataFrame({x_name: x.ravel(), y_name: y.ravel(), "density": density.ravel()})
     return Picture("density", _TITLE, alt, figure, table)
 
 

@@ -62,7 +62,8 @@ def loss(paths: Sequence[Descent]) -> Picture:
         low, high = min(ends, default=0.0), max(ends, default=1.0)
         room = (high - low) or 1.0
         panel.set_ylim(low - 0.1 * room, high + room)
-        panel.set(xscale="log", xlabel="step", ylabel="loss L(θ) = −log p(θ, D), up to a constant")
+        _style.set_log_scale(panel, "x")
+        panel.set(xlabel="step", ylabel="loss L(θ) = −log p(θ, D), up to a constant")
         _style.add_legend(figure, *panel.get_legend_handles_labels())
     losses_text = "; ".join(f"{row['run']}: {row['what']} {row['loss']:.4g}" for row in rows)
     alt = f"The loss of {len(paths)} runs over their steps, one line per chain. {losses_text}."

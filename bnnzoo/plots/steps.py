@@ -117,6 +117,6 @@ def _set_range(panel: Axes, values: Float[np.ndarray, " value"], *, may_be_fract
     if may_be_fraction and low >= 0 and _FRACTION_FROM < high <= 1:
         panel.set_ylim(-0.03, 1.03)
     elif low > 0 and high > _LOG_FROM * max(low, 1e-3):
-        panel.set_yscale("log")
+        _style.set_log_scale(panel, "y")
     elif low >= 0 and low <= high / 2:
         panel.set_ylim(0, 1.15 * high or 1)

@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 
 
 class Hooks:
-    """The hooks of plugins, which are entry points of the group `bnnzoo`."""
+    """The hooks that a plugin can implement. A plugin is an entry point of the group `bnnzoo`."""
 
     @hookspec
     def bnnzoo_models(self) -> list[Entry]:

@@ -80,13 +80,13 @@ def find(kind: str, name: str) -> Registered:
 
 
 def full_name(kind: str, name: str) -> str:
-    """Return the name of a part in a recipe or a run's file: `distribution:name` for a part of a plugin.
+    """Return the name of a part in a recipe or a run's file: `name` if it is built in, else `distribution:name`.
 
     Raises:
         NotFoundError: if two plugins have an entry of this name.
     """
     entry = get(kind, name)
-    return name if entry is None or entry.distribution == OWN else entry.full_name
+    return name if entry is None else entry.name if entry.distribution == OWN else entry.full_name
 
 
 def source_sha256(kind: str, name: str) -> str:

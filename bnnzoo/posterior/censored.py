@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-import jax
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -63,8 +63,14 @@ class Censored(AbstractLikelihood):
         """Return the largest log-likelihood of a target over all outputs; an interval contributes at most log 1 = 0."""
         if target.ndim == 1:
             return self.likelihood.upper_bound(target)
-        is_known = target[:, 0] == target[:, 1]
-        peaks = jax.vmap(lambda value: self.likelihood.upper_bound(value[None]))(jnp.where(is_known, target[:, 0], 0.0))
+        is_known, count = target[:, 0] == target[:, 1], len(target)
+
+        def axis(field: Any) -> int | None:  # a field can be an array with a value for each target, such as a scale
+            return 0 if count > 1 and np.shape(field) == (count,) else None
+
+        peaks = eqx.filter_vmap(lambda law, value: law.upper_bound(value[None]), in_axes=(axis, 0))(
+            self.likelihood, jnp.where(is_known, target[:, 0], 0.0)
+        )
         return jnp.sum(jnp.where(is_known, peaks, 0.0))
 
     def parameters(self) -> tuple[Parameter, ...]:

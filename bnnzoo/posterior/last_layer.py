@@ -5,7 +5,7 @@ all other parameters. Both m and P depend on the weights of the hidden layers an
 of all parameters is a narrow curved ridge, along which chains move slowly. In the coordinates z with
 w = m + L^-T z, P = L L', the ridge is straight. A sampler draws from the density of u = (all other parameters, z):
 
-    log p(theta(u) | data) + log |det d theta / d u|,   log |det d theta / d u| = -sum_j log L_jj for each target.
+    log p(theta(u) | data) + log |det d theta / d u|,   log |det d theta / d u| = -sum over targets and j of log L_jj.
 
 The map is exact for every choice of m and P, because the density contains its Jacobian. For Student's t, P uses the
 expected curvature of the log density. If the network has outputs for the noise scales (`Heteroscedastic`), only the

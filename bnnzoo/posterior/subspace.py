@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PyTree, Shaped
 from bnnzoo.errors import DamagedError, UsageError
 from bnnzoo.posterior.hashing import hash_key
 from bnnzoo.posterior.layout import Layout, network_layout
+from bnnzoo.posterior.likelihoods import Parameter
 from bnnzoo.posterior.priors import AbstractPrior
 
 _KINDS = {"identified": False, "linearised": True}
@@ -178,6 +179,8 @@ class InducedNormal(AbstractPrior):
 
     mean: Float[np.ndarray, " direction"]
     scale: Float[np.ndarray, " direction"]
+    prior: AbstractPrior
+    """Prior of the whole network, which also determines the priors of the likelihood's parameters."""
 
     @classmethod
     def of_subspace(cls, prior: AbstractPrior, network: SubspaceNetwork) -> InducedNormal:
@@ -193,12 +196,16 @@ class InducedNormal(AbstractPrior):
         # The directions of the placeholder have length 0. Their prior is never used.
         precision = np.where(precision > 0, precision, 1.0)
         mean, scale = -(directions.T @ offset) / precision, precision**-0.5
-        return cls(mean.astype(network.z.dtype), scale.astype(network.z.dtype))
+        return cls(mean.astype(network.z.dtype), scale.astype(network.z.dtype), prior)
 
     def distribution(self, layout: Layout) -> dist.Distribution:
         """Return N(mean, scale^2) of each coordinate."""
         del layout
         return dist.Normal(self.mean, self.scale)
+
+    def of_likelihood(self, name: str, parameter: Parameter) -> Parameter:
+        """Return the likelihood's parameter with the prior that it has beside the whole network."""
+        return self.prior.of_likelihood(name, parameter)
 
 
 def normal_moments(

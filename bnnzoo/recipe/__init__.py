@@ -4,9 +4,9 @@ The settings of a model, sampler, likelihood or prior stay raw values. `build` m
 """
 
 from bnnzoo.recipe.fields import Field, TargetUnits, fields_of
-from bnnzoo.recipe.layers import Layer, Value, read_layer
+from bnnzoo.recipe.layers import Layer, PartLayer, Value, read_layer
 from bnnzoo.recipe.parts import Part, build, build_all, part_from_object, plain
-from bnnzoo.recipe.precedence import broken_recipes, part_names, recipe_from, resolve
+from bnnzoo.recipe.precedence import broken_parts, broken_recipes, part_names, recipe_from, resolve
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS, Recipe, as_dict, to_yaml
 from bnnzoo.recipe.shipped_files import shipped, shipped_names, warn_of
 
@@ -16,10 +16,12 @@ __all__ = [
     "Field",
     "Layer",
     "Part",
+    "PartLayer",
     "Recipe",
     "TargetUnits",
     "Value",
     "as_dict",
+    "broken_parts",
     "broken_recipes",
     "build",
     "build_all",

@@ -113,7 +113,7 @@ class Accepts(NamedTuple):
             ways.append(f"a list in which each entry is {self.items.description}")
         if self.choices and not ways:
             return f"one of {', '.join(map(str, self.choices))}"
-        return " or ".join([*ways, *map(str, self.choices)])
+        return " or ".join([*ways, *map(str, self.choices)]) or "a value that a recipe can contain"
 
     def convert(self, raw: Any) -> Any:
         """Convert `raw` (text, or a Python value) to a value of the field.
@@ -121,8 +121,8 @@ class Accepts(NamedTuple):
         Raises:
             ValueError: if the value is invalid. The message describes the valid values.
         """
-        if hasattr(raw, "item") and getattr(raw, "ndim", None) == 0:
-            raw = raw.item()
+        if hasattr(raw, "tolist"):  # an array, or a scalar of NumPy
+            raw = raw.tolist()
         if raw is None:
             if self.nullable:
                 return None
@@ -169,7 +169,25 @@ class Accepts(NamedTuple):
 
 
 def fields_of(cls: type) -> list[Field]:
-    """Return the options of a dataclass: the arguments of its constructor whose names do not start with `_`.
+    """Return the options of a part: the arguments of its constructor whose names do not start with `_`.
+
+    Raises:
+        BnnzooError: if the annotations cannot be read, if a field has the name `name`, or if a recipe cannot contain
+            the default of a field. The file of a run contains the values of all fields, and the recipe in the file is
+            read again.
+    """
+    fields = unchecked_fields_of(cls)
+    for field in fields:
+        if fault := _fault_of_default(field):
+            raise BnnzooError(
+                f"{cls.__module__}:{cls.__qualname__}: field {field.name}: its default {fault}; the values of fields "
+                "are numbers, text, booleans, None, or flat lists of these"
+            )
+    return fields
+
+
+def unchecked_fields_of(cls: type) -> list[Field]:
+    """Return the options of a dataclass, like `fields_of`, without a check of their defaults.
 
     Raises:
         BnnzooError: if the annotations cannot be read, or if a field has the name `name`.
@@ -195,6 +213,19 @@ def fields_of(cls: type) -> list[Field]:
             help_text = "; ".join(filter(None, texts))
             fields.append(Field(field.name, default, help_text, accepts_of(hints[field.name]), in_target_units))
     return fields
+
+
+def _fault_of_default(field: Field) -> str:
+    """Return the reason why a recipe cannot contain the default of a field; empty if it can."""
+    if field.default is REQUIRED:
+        return ""
+    if field.accepts.items and field.accepts.items.items:
+        return f"must not be a nested list (got {_short_text(field.default)})"
+    try:
+        field.accepts.convert(field.default)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def accepts_of(annotation: Any) -> Accepts:

@@ -1,4 +1,4 @@
-"""Layers. A layer contains the settings of one source: a recipe file, a shipped recipe, or the options of a command."""
+"""The settings of a run in layers, one per source: a recipe file, a shipped recipe, or the options of a command."""
 
 from __future__ import annotations
 

@@ -9,13 +9,16 @@ class of the part.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.files.shell import quoted
+from bnnzoo.finding import setting
 from bnnzoo.plugins import failures, registry
 from bnnzoo.recipe import duration, mesh, yaml
+from bnnzoo.recipe.fields import fields_of
 from bnnzoo.recipe.layers import Layer, Value, file_layer, layer_of, option_layer
 from bnnzoo.recipe.parts import Part, validate
 from bnnzoo.recipe.recipe import PARTS, RUN_FIELDS, Recipe
@@ -57,7 +60,7 @@ def resolve(
     problems = list(dict.fromkeys(problem for layer in merged for problem in layer.problems))
     swept_sources = [layer.source for layer in merged if layer.sweep]
     problems += [
-        f"{source}: sweep: defines several runs, but this command makes one run; use bnnzoo zoo run {source}"
+        f"{source}: sweep: defines several runs, but this command makes one run; use {_sweep_command(user, parts)}"
         for source in swept_sources
     ]
     missing_kinds = [kind for kind in ("model", "sampler") if not parts[kind].name]
@@ -101,6 +104,16 @@ def resolve(
     )
 
 
+def _sweep_command(user: Sequence[Layer], parts: Mapping[str, Part]) -> str:
+    """Return the command that makes all runs of a sweep. `user` contains the recipes of the user, then the options."""
+    *recipes, options = user
+    names_part = any(part.name for kind, part in options.parts.items() if kind in ("model", "sampler"))
+    if len(recipes) == 1 and not names_part:
+        return f"bnnzoo zoo run {quoted(recipes[0].source)}"
+    pair = f"{parts['model'].name or 'MODEL'}.{parts['sampler'].name or 'SAMPLER'}"
+    return " ".join(["bnnzoo zoo run", pair, *(setting("config", recipe.source) for recipe in recipes)])
+
+
 def part_names(
     model: str | None,
     sampler: str | None,
@@ -133,6 +146,20 @@ def broken_recipes() -> list[str]:
             problems += file_layer(path).problems if path else ()
         except UsageError as error:
             problems.append(str(error))
+    return problems
+
+
+def broken_parts() -> list[str]:
+    """Return a message with file and line number for each registered part whose fields are invalid."""
+    problems: list[str] = []
+    for kind in PARTS:
+        for name, entry in registry.entries(f"{kind}s").items():
+            try:
+                fields_of(registry.load(f"{kind}s", name))
+            except UsageError:
+                continue  # the part cannot be loaded, which `registry.import_failures` reports
+            except BnnzooError as error:
+                problems.append(f"{entry.declared}: {kind} {entry.full_name} ({entry.target}): {error}")
     return problems
 
 

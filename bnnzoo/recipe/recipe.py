@@ -11,7 +11,7 @@ from annotated_types import Ge, Le, Lt
 from typing_extensions import Doc
 
 from bnnzoo.recipe import yaml
-from bnnzoo.recipe.fields import Field, fields_of
+from bnnzoo.recipe.fields import Field, unchecked_fields_of
 from bnnzoo.recipe.parts import Part
 
 PARTS = ("model", "sampler", "likelihood", "prior")
@@ -189,7 +189,7 @@ class Recipe:
 
 INITS = ("map", "prior", "given")
 """The values of `init` that are not paths of files."""
-RUN_FIELDS: dict[str, Field] = {f.name: f for f in fields_of(Recipe) if f.name not in {*PARTS, "where"}}
+RUN_FIELDS: dict[str, Field] = {f.name: f for f in unchecked_fields_of(Recipe) if f.name not in {*PARTS, "where"}}
 """The fields of a recipe that are not parts. Each is a key of a recipe file and an option of the command line."""
 
 

@@ -1,4 +1,4 @@
-"""Shipped recipes: the recipe files of bnnzoo and of its plugins, which have names."""
+"""Named recipe files that bnnzoo and its plugins ship."""
 
 from __future__ import annotations
 

@@ -124,8 +124,8 @@ def write(
     runs: Runs,
     out: Path,
     *,
-    formats: Sequence[str] | None,
-    names: Sequence[str] | None,
+    formats: str | Sequence[str] | None,
+    names: str | Sequence[str] | None,
     ood: Any,
     force: bool,
     band: Mapping[str, Any],
@@ -137,9 +137,9 @@ def write(
     Args:
         runs: the runs by name.
         out: folder or file.
-        formats: file formats; png if None.
-        names: names of the pictures. If None, `band` is drawn into a file. Into a folder, the pictures of the report
-            are drawn for one run, or `band`, `ood` and `loss` for several runs.
+        formats: file format or formats; png if None.
+        names: name or names of the pictures. If None, `band` is drawn into a file. Into a folder, the pictures of the
+            report are drawn for one run, or `band`, `ood` and `loss` for several runs.
         ood: unfamiliar inputs for the picture `ood`. If they are not the default, this picture must be available.
         force: overwrite existing files.
         band: options of the picture `band`. If options are given, this picture must be available.
@@ -151,6 +151,7 @@ def write(
         DamagedError: if the arrays of a run are damaged; no picture is then written.
         UsageError: if a name, a format or an option is invalid, or if a file exists and `force` is false.
     """
+    formats, names = ([value] if isinstance(value, str) else value for value in (formats, names))
     for format in formats or ():
         if format not in plots.FORMATS:
             raise UsageError(

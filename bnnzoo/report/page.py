@@ -43,6 +43,12 @@ _COST = {
     "placement": "chains",
     "precision": "precision",
 }
+_CHANGED_DRAWS = {
+    "inexact_resume": "the run was resumed on another machine or with other versions",
+    "padded_rows": "the data were padded to share a compiled program",
+    "row_shards": "the rows were divided among the workers of a cluster, so sums were rounded in another order",
+}
+"""Reasons why the recipe of a run does not give its draws, by the attribute that such a run has."""
 
 
 def page(predictor: Predictor) -> str:
@@ -200,9 +206,15 @@ def _reproduce(attributes: Mapping[str, Any], recipe: str) -> str:
         return "<p>The chains of several runs were merged. To repeat the runs, repeat each of them, and merge them.</p>"
     if recipe_from(recipe).model.name.startswith(own.PREFIX):
         return "<p>The network was given in Python, so the run can only be repeated there, with the recipe below.</p>"
+    reasons = [reason for name, reason in _CHANGED_DRAWS.items() if attributes.get(name)]
+    promise = (
+        f"This command samples the same posterior, but gives other draws, because {' and '.join(reasons)}"
+        if reasons
+        else "On the same machine, with the same versions, this command gives the same draws bit for bit"
+    )
     text = (
-        "<p>Save the recipe below as <code>recipe.yaml</code>. On the same machine, with the same versions, this "
-        "command gives the same draws bit for bit:</p><pre>bnnzoo sample --config recipe.yaml -o again.nc</pre>"
+        f"<p>Save the recipe below as <code>recipe.yaml</code>. {promise}:</p>"
+        "<pre>bnnzoo sample --config recipe.yaml -o again.nc</pre>"
     )
     if "data" not in recipe or "\ndata: null" in recipe:
         text += "<p>The data of this run were given in Python, so the same data must be given again.</p>"

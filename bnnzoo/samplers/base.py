@@ -113,7 +113,8 @@ class AbstractSampler(eqx.Module, Generic[S]):
             num_steps: number of warm-up steps so far.
 
         Returns:
-            The adapted sampler and the adapted states.
+            The adapted sampler and the adapted states. A field of the sampler that changes must become a finite number,
+            a text or a boolean, because a resumed run must restore it.
         """
         del posterior, final, key, num_steps
         return self, states

@@ -27,14 +27,14 @@ from bnnzoo.samplers import statistics
 from bnnzoo.sampling import chain_findings, run_log, stopping, verdict, whole_run
 from bnnzoo.sampling.devices.processes import LostProcessError
 from bnnzoo.sampling.evaluations import WARMUP_STEPS
-from bnnzoo.sampling.initial import budget
+from bnnzoo.sampling.initial import budget, measured_lengths
 from bnnzoo.sampling.job import Job, Stop
 from bnnzoo.sampling.length_plan import LengthPlan
 from bnnzoo.sampling.loop import carry
 from bnnzoo.sampling.loop.loop import Carry, Chunk
 from bnnzoo.sampling.loop.worker import Submit, worker
 from bnnzoo.sampling.seconds import Seconds
-from bnnzoo.sampling.tuned import tuned_fields
+from bnnzoo.sampling.tuned import refuse_lost_fields, tuned_fields
 from bnnzoo.store import Checkpoint, schema
 
 _INSPECTION_COMPILE_SECONDS = 5.0
@@ -73,7 +73,7 @@ def drive(
         writer.update({"statistics": json.dumps(statistics.attributes(job.sampler))})
         seconds = Seconds(warmup=start_seconds) if saved is None else Seconds(**saved.seconds)
         seconds.start += time.perf_counter() - start_time - start_seconds
-        driver = _Driver(job, writer, saved, restored, seconds, start_seconds, log)
+        driver = _Driver(job, writer, saved, restored, seconds, log)
         log.observe(run_log.run_start(job, str(writer.out), writer.run.attributes, saved.next_step if saved else 0))
         try:
             _drive(driver, thetas, tell, stop)
@@ -130,7 +130,6 @@ class _Driver:
         saved: Checkpoint | None,
         restored: Carry | None,
         seconds: Seconds,
-        start_seconds: float,
         log: Broadcast,
     ):
         self.job, self.writer, self.log = job, writer, log
@@ -140,7 +139,6 @@ class _Driver:
         self.totals: chain_findings.Totals = {} if saved is None else dict(saved.totals)
         self.chunk: Chunk | None = None
         self.ended = "draws"
-        self.start_seconds = start_seconds
         self.inspection_program: Future[chain_findings.InspectionProgram] | None = None
         self.resume = None if saved is None or restored is None else (restored, saved.next_step)
         if self.resume is not None:
@@ -166,7 +164,7 @@ class _Driver:
             self.job.placement.processes.announce_end()
             self._record_lengths()
             return
-        plan = LengthPlan(self.seconds, self.start_seconds, tell)
+        plan = LengthPlan(self.seconds, measured_lengths.seconds_of_start(self.writer.run.attributes), tell)
         tell(Progress("compile", 0, 1))
         try:
             # Always close the generator of chunks: other processes may be waiting for the next chunk.
@@ -203,6 +201,8 @@ class _Driver:
         last_checkpoint, modes_written = time.monotonic(), False
         for chunk in stream:
             recipe = self.job.recipe  # the end of a window of warm-up can change the number of steps
+            if self.job.problem.description is not None:  # a posterior made in Python cannot be resumed
+                refuse_lost_fields(self.job.problem.sampler, chunk.sampler)
             is_sampling = chunk.phase == "sampling"
             if is_sampling and not modes_written:
                 # Write the modes before the first draw, so that every file with draws can be used for predictions.

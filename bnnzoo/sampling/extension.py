@@ -32,21 +32,15 @@ def extend(out: Path, *, draws: int | None, budget: str | None, model: AbstractM
     if (draws is None) == (budget is None):
         raise UsageError(f"{out}: to add draws to a run, give exactly one of [[draws]] and [[budget]]")
     store.check_extensible(out)
-    tree = store.open_tree(out)
     attributes = store.attributes_of(out)
-    constant, observed = (
-        {str(name): values.to_numpy() for name, values in tree[group].data_vars.items()}
-        if group in tree.children
-        else {}
-        for group in (CONSTANT_DATA, OBSERVED_DATA)
-    )
-    tree.close()
+    with store.open_tree(out) as tree:
+        constant, observed = (store.read_group(out, tree, group) for group in (CONSTANT_DATA, OBSERVED_DATA))
     # If the file refers to its training rows, only `relaunch` reads them.
     problem = Problem.restored(attributes, constant, None if ROW_SOURCE in attributes else observed, model)
     recipe = _longer_recipe(problem.recipe, attributes, out, draws=draws, budget=budget)
     problem = problem.with_lengths(recipe, problem.sampler)
+    store.check_room(out, disk_bytes(problem), remedy="make room, or use a smaller [[draws]]")
     if budget is None:
-        store.check_room(out, disk_bytes(problem))
         attributes.pop("budget", None)
     attributes |= {"recipe": to_yaml(problem.resolved_recipe()), "draws_requested": recipe.draws}
     store.reopen_finished(out, attributes)

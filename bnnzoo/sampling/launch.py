@@ -31,6 +31,7 @@ from bnnzoo.sampling.drive import drive
 from bnnzoo.sampling.initial import (
     budget,
     likelihood_choice,
+    measured_lengths,
     model_choice,
     positions,
     shared_anchor,
@@ -176,7 +177,8 @@ def _begin(
         job.follow(thetas, resume=None, stop=stop)
         return
     attributes = provenance.attributes(problem, placement) | {"start_evaluations": work.evaluations}
-    attributes |= row_source.reference(recipe, problem.train)
+    attributes |= row_source.row_attributes(recipe, problem.train)
+    attributes |= measured_lengths.length_plan(problem, work.seconds)
     attributes |= {PADDED_ROWS: problem.posterior.num_data} if in_bucket else {}
     attributes |= {"noise_comparison": likelihood_choice.to_json(comparisons)} if comparisons else {}
     attributes |= {"model_comparison": model_comparison.to_json()} if model_comparison else {}
@@ -259,6 +261,7 @@ def _reopen(
     attributes, static = run.attributes, run.static()
     problem = Problem.restored(attributes, static.get("constant_data", {}), static.get("observed_data", {}), model)
     problem = problem.in_bucket() if PADDED_ROWS in attributes else problem
+    problem = measured_lengths.with_open_lengths(problem, attributes)
     recipe = problem.recipe
     placement = place_run(recipe, problem.posterior, problem.sampler)
     current_attributes = provenance.attributes(problem, placement)

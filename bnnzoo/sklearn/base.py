@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import weakref
@@ -137,7 +138,8 @@ class AbstractBayesian(BaseEstimator):
             settings = {"task": task, "test_fraction": 0, "share_programs": True, **options}
             run = entrances.sample(model, sampler, data=data, out=out, **settings)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()  # the folder stays if an interrupted run left files in it
             raise
         self.run_ = delete_folder_with(run, folder)
 

@@ -78,7 +78,8 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
         Only `probabilities`, `mode`, `mutual_information`, `log_prob`, `sample` and `entropy` of this object apply to
         classes.
         """
-        return PredictiveDistribution(self.run_.predictor, self._inputs(X), seed=self.seed, classes=self.classes_)
+        x = self._inputs(X)
+        return PredictiveDistribution(self.run_.predictor, x, seed=self.seed, classes=self.classes_)
 
     def predict_set(
         self, X: Any, level: float = LEVEL, interval: Interval = "conformal", calibration: tuple[Any, Any] | None = None
@@ -95,10 +96,13 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
                 not exact.
 
         Raises:
-            UsageError: if there are too few calibration rows for conformal sets.
+            UsageError: if there are too few calibration rows for conformal sets, or if calibration rows are given for
+                Bayesian sets.
             ValueError: if a calibration label is not in `classes_`.
         """
-        predictor, x = self.run_.predictor, self._inputs(X)
+        x = self._inputs(X)
+        prediction_intervals.refuse_unused_calibration(interval, calibration)
+        predictor = self.run_.predictor
         names = predictor.signature.class_names
         rows = None
         if calibration is not None:

@@ -70,11 +70,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
     def _fit_censored(self, X: Any, y: Any) -> BayesianRegressor:
         self._is_table = is_table(X) or self.exposure is not None
         X = self._validated(X, reset=True)
-        check_consistent_length(X, y)
-        if isinstance(X, pd.DataFrame) and isinstance(y, pd.Series | pd.DataFrame):
-            # Rows are paired by their order, not by their labels.
-            y = y.set_axis(X.index)
-        self._sample(X, y, "regression")
+        self._sample(X, _paired_by_order(X, y), "regression")
         self._flat = len(self.run_.predictor.signature.target_names) == 1
         return self
 
@@ -109,7 +105,8 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
 
         As for `Run.predictive`, the arrays have the shape [row], or [row, target] if there are several targets.
         """
-        return PredictiveDistribution(self.run_.predictor, self._inputs(X), seed=self.seed)
+        x = self._inputs(X)
+        return PredictiveDistribution(self.run_.predictor, x, seed=self.seed)
 
     def predict_interval(
         self, X: Any, level: float = LEVEL, interval: Interval = "conformal", calibration: tuple[Any, Any] | None = None
@@ -121,17 +118,18 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
             level: probability that an interval contains the target.
             interval: "conformal" or "bayesian". Conformal intervals have this probability if the rows are exchangeable,
                 and Bayesian intervals if the model is correct. See docs/evaluation.md.
-            calibration: X and y of rows that were not used to fit. Conformal intervals need these rows if the sampler
-                is not exact.
+            calibration: X and y of rows that were not used to fit, in the form that `fit` accepts. Conformal intervals
+                need these rows if the sampler is not exact.
 
         Raises:
-            UsageError: if there are too few calibration rows for conformal intervals.
+            UsageError: if there are too few calibration rows for conformal intervals, if their targets do not fit the
+                model or are censored, or if calibration rows are given for Bayesian intervals.
         """
-        predictor, x = self.run_.predictor, self._inputs(X)
-        rows = None
+        x = self._inputs(X)
+        prediction_intervals.refuse_unused_calibration(interval, calibration)
+        predictor, rows = self.run_.predictor, None
         if calibration is not None:
-            targets = np.asarray(calibration[1], np.float32).reshape(len(calibration[1]), -1)
-            rows = prediction_intervals.checked_calibration(predictor, self._inputs(calibration[0]), targets)
+            rows = prediction_intervals.calibration_rows(predictor, self._calibration_pair(*calibration))
         interval_ends = prediction_intervals.intervals(predictor, x, interval, level, calibration=rows)
         return np.moveaxis(self._shape_targets(interval_ends), 0, -1)
 
@@ -148,8 +146,23 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
             blocks.append(samples[sample_numbers])
         return np.moveaxis(self._shape_targets(np.concatenate(blocks, 1)), 0, -1)
 
+    def _calibration_pair(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Return X and y of calibration rows after the checks of `fit`."""
+        if not self.censored:
+            X, y = self._with_targets(X, y)
+            y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
+        X = self._validated(X, reset=False)
+        return X, _paired_by_order(X, y)
+
     def _shape_targets(self, values: Float[np.ndarray, "*other row target"]) -> Float[np.ndarray, "..."]:
         return values[..., 0] if self._flat else values
+
+
+def _paired_by_order(X: Any, y: Any) -> Any:
+    """Return y with the row labels of X, because rows are paired by their order, not by their labels."""
+    check_consistent_length(X, y)
+    is_labelled = isinstance(X, pd.DataFrame) and isinstance(y, pd.Series | pd.DataFrame)
+    return y.set_axis(X.index) if is_labelled else y
 
 
 def _refuse_text(y: Any) -> None:

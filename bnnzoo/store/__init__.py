@@ -16,6 +16,8 @@ from bnnzoo.store.reading import is_complete as is_complete
 from bnnzoo.store.reading import open_parts as open_parts
 from bnnzoo.store.reading import open_tree as open_tree
 from bnnzoo.store.reading import parts_state as parts_state
+from bnnzoo.store.reading import read_array as read_array
+from bnnzoo.store.reading import read_group as read_group
 from bnnzoo.store.reading import resumable as resumable
 from bnnzoo.store.reading import run_state as run_state
 from bnnzoo.store.run_parts import parts_folder as parts_folder
@@ -24,3 +26,4 @@ from bnnzoo.store.writer import Store as Store
 from bnnzoo.store.writer import check_room as check_room
 from bnnzoo.store.writer import discard as discard
 from bnnzoo.store.writer import refuse_existing as refuse_existing
+from bnnzoo.store.writer import remove_unfinished as remove_unfinished

@@ -22,13 +22,14 @@ from pydantic import (
 
 from bnnzoo.finding import Finding
 from bnnzoo.recipe import recipe_from
+from bnnzoo.store.schema import Attributes
 
 DIGESTS = "digests"
 
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
 _Seed = Annotated[int, Field(ge=0, lt=2**32)]
 _Name = Annotated[str, StringConstraints(max_length=200)]
-_Power = Annotated[FiniteFloat, Field(ge=0)]
+_NotNegative = Annotated[FiniteFloat, Field(ge=0)]
 
 _MAX_TEXT = 2**22
 """Largest total length of the root attributes in characters.
@@ -83,6 +84,15 @@ class _RowSource(BaseModel):
     bytes: _Count
 
 
+class _LengthPlan(BaseModel):
+    """The lengths that the budget of a run may change, and the seconds that were spent on the initial positions."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    open: list[Literal["warmup", "thin", "draws"]]
+    start_seconds: _NotNegative
+
+
 class _RootAttributes(BaseModel):
     """The root attributes; see docs/files.md. An attribute without a default is required in every file of bnnzoo."""
 
@@ -96,7 +106,7 @@ class _RootAttributes(BaseModel):
     device: _Name
     placement: _Name
     precision: Literal["float32", "float64"]
-    likelihood_power: _Power
+    likelihood_power: _NotNegative
     seed: _Seed
     complete: Literal[0, 1]
     draws_requested: _Count
@@ -136,10 +146,12 @@ class _RootAttributes(BaseModel):
     rows: _Count = 0
     padded_rows: _Count = 0
     row_source: Json[_RowSource] | None = None
+    rows_in_files: Literal[1] | None = None
     inexact_resume: str = ""
     ended: _Name = ""
     stops: Json[Annotated[list[_Count], FailFast()]] = []
     budget: _Name = ""
+    length_plan: Json[_LengthPlan] | None = None
     plugins: Json[Annotated[dict[str, str], _LimitedNames]] = {}
     plugin_sources: Json[Annotated[dict[str, str], _LimitedNames]] = {}
     seeds: Json[Annotated[list[_Seed], FailFast()]] = []
@@ -183,6 +195,19 @@ def _changed_attribute(values: Mapping[str, Any]) -> str:
         if name not in values or _digest(values[name]) != digest:
             return f"its attribute {ascii(name[:80])[1:-1]} was changed after it was written"
     return ""
+
+
+def storable(attributes: Mapping[Any, Any]) -> Attributes:
+    """Return the root attributes that are numbers or texts; a boolean becomes an integer.
+
+    Users may add attributes of other types to a file, such as lists. They cannot be stored in a header.
+    """
+    plain_values = {str(name): plain(value) for name, value in attributes.items()}
+    return {
+        name: int(value) if isinstance(value, bool) else value
+        for name, value in plain_values.items()
+        if isinstance(value, str | int | float)
+    }
 
 
 def _digest(value: Any) -> str:

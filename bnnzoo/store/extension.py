@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bnnzoo.errors import BnnzooError, UsageError
+from bnnzoo.errors import UsageError
 from bnnzoo.files.atomic import write_atomically
 from bnnzoo.files.shell import quoted
 from bnnzoo.store import checkpoint, reading, run_parts
+from bnnzoo.store.attributes import storable
 from bnnzoo.store.schema import (
     CHECKPOINT_BYTES,
     CONSTANT_DATA,
@@ -67,11 +68,13 @@ def check_extensible(out: Path) -> None:
 def reopen_finished(out: Path, attributes: Attributes) -> None:
     """Write part files and a checkpoint beside a finished file, from which `resume` continues the run.
 
-    The finished file stays until the extended run replaces it.
+    The finished file stays until the extended run replaces it. If the process is killed before all part files are
+    written, the folder contains no run (`Store.create`), and the finished run can be extended again.
 
     Args:
         out: the file of the finished run.
-        attributes: root attributes of the extended run, with its recipe.
+        attributes: root attributes of the extended run, with its recipe. Attributes that the user has added are kept if
+            they are numbers or texts.
 
     Raises:
         UsageError: if the run cannot be extended, if its file or checkpoint is damaged, or if another process is
@@ -83,19 +86,20 @@ def reopen_finished(out: Path, attributes: Attributes) -> None:
     writer.claim(force=True)
     try:
         static = {
-            group: {str(name): values.to_numpy() for name, values in tree[group].data_vars.items()}
+            group: reading.read_group(out, tree, group)
             for group in (OBSERVED_DATA, CONSTANT_DATA)
             if group in tree.children
         }
-        kept_attributes = {name: value for name, value in attributes.items() if name not in _END_ATTRIBUTES}
-        writer.create({**kept_attributes, "complete": 0}, _dims(tree), static)
+        kept_attributes = {name: value for name, value in storable(attributes).items() if name not in _END_ATTRIBUTES}
+        writer.create({**kept_attributes, "complete": 0}, _dims(tree), static, is_hidden=True)
         for prefix in (WARMUP, ""):
             _append_draws(writer, tree, prefix)
-        state = tree[FINAL_STATE][CHECKPOINT_BYTES].to_numpy().astype(np.uint8).tobytes()
+        state = reading.read_array(out, tree[FINAL_STATE].data_vars[CHECKPOINT_BYTES]).astype(np.uint8).tobytes()
         path = writer.folder / checkpoint.NEWEST
         write_atomically(path, lambda file: file.write(state))
         writer.save(checkpoint.load(path)._replace(num_parts=writer.num_parts))
-    except BnnzooError:
+        writer.reveal()
+    except BaseException:
         run_parts.remove_files(writer.folder)
         raise
     finally:
@@ -115,7 +119,10 @@ def _append_draws(writer: Store, tree: xr.DataTree, prefix: str) -> None:
         rows = slice(first, first + length)
         writer.append(
             {
-                name: {str(key): values[:, rows].to_numpy() for key, values in dataset.data_vars.items()}
+                name: {
+                    str(key): reading.read_array(writer.out, values[:, rows])
+                    for key, values in dataset.data_vars.items()
+                }
                 for name, dataset in datasets.items()
             }
         )

@@ -14,7 +14,7 @@ import numpy as np
 
 from bnnzoo.errors import BnnzooError, DamagedError
 from bnnzoo.files.atomic import OvertakenError, replacing
-from bnnzoo.store.attributes import are_equal, with_digests
+from bnnzoo.store.attributes import are_equal, storable, with_digests
 from bnnzoo.store.run_parts import Unfinished
 from bnnzoo.store.schema import (
     POSTERIOR,
@@ -60,7 +60,7 @@ def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes], more
             names = [*SAMPLED, *dims_of(name, 2 + len(shape), run.dims, skip=2)]
             sizes = (num_chains, num_draws[group], *shape)
             about = attributes_by_name.get(name, {}) if group.endswith(SAMPLE_STATS) else {}
-            _create_variable(file.groups[group], name, names, sizes, np.dtype(dtype), about=about, of_chains=True)
+            _create_variable(file.groups[group], name, names, sizes, np.dtype(dtype), about=about)
         first = dict.fromkeys(num_draws, 0)
         for draws, groups in run.blocks():
             for name, values in groups.items():
@@ -157,11 +157,13 @@ def _add_to_copy(path: Path, source: Any, groups: Mapping[str, Group], dims: Dim
 def write_tree(path: Path, tree: xr.DataTree) -> None:
     """Write a run that exists only in memory, in the format of `build`.
 
+    Root attributes that are neither numbers nor texts are left out; only a user can have added them.
+
     Raises:
         BnnzooError: if the file cannot be written; an old file is unchanged.
     """
     with replacing(path) as disk, _hdf5(disk, "w") as file:
-        file.attrs.update(with_digests({str(name): value for name, value in tree.attrs.items()}))
+        file.attrs.update(with_digests(storable(tree.attrs)))
         for name, node in tree.children.items():
             group, dataset = file.create_group(name), node.to_dataset(inherit=False)
             dims = {str(key): [str(dim) for dim in values.dims] for key, values in dataset.data_vars.items()}
@@ -289,7 +291,6 @@ def _create_variable(
     *,
     data: np.ndarray | None = None,
     about: Attributes | None = None,
-    of_chains: bool = False,
 ) -> None:
     """Create a variable and its new dimensions.
 
@@ -301,7 +302,6 @@ def _create_variable(
         dtype: type of the values; booleans and texts are stored by the conventions of xarray.
         data: values; None if they are written later.
         about: attributes of the variable.
-        of_chains: whether the first dimensions are chain and draw.
     """
     for dim, size in zip(dims, shape, strict=True):
         if dim not in group.dimensions:
@@ -310,6 +310,7 @@ def _create_variable(
     if data is not None and (is_text or is_boolean):
         data = data.astype(object if is_text else "i1")
     kind = h5py.string_dtype() if is_text else np.dtype("i1") if is_boolean else dtype
+    of_chains = tuple(dims[: len(SAMPLED)]) == SAMPLED
     options = {} if is_text else _storage_options(shape, dtype.itemsize, of_chains=of_chains)
     variable = group.create_variable(name, tuple(dims), kind, data=data, **options)
     variable.attrs.update(about or {})

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import h5py
 import numpy as np
 
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import DamagedError, UsageError
 from bnnzoo.store import attributes, checkpoint, command, hdf5_validation, run_parts
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.run_parts import Unfinished, parts_folder
@@ -197,6 +197,24 @@ def open_tree(path: Path) -> xr.DataTree:
     # A valid HDF5 file need not be a NetCDF file, and xarray then raises many kinds of exceptions.
     except Exception as error:
         raise UsageError(f"{path}: not a NetCDF file of bnnzoo ({' '.join(str(error).split())[:200]})") from error
+
+
+def read_array(path: Path, array: xr.DataArray) -> np.ndarray:
+    """Return the values of an array of the tree that `open_tree` has returned for the file `path`.
+
+    Raises:
+        DamagedError: if a checksum of HDF5 does not match; the message names the file and the array.
+    """
+    try:
+        return array.to_numpy()
+    except OSError as error:
+        raise DamagedError(f"{path}: damaged: {array.name} was changed after it was written") from error
+
+
+def read_group(path: Path, tree: xr.DataTree, name: str) -> dict[str, np.ndarray]:
+    """Return the arrays of a group of a tree (see `read_array`); empty if the tree has no such group."""
+    variables = tree[name].data_vars if name in tree.children else {}
+    return {str(key): read_array(path, array) for key, array in variables.items()}
 
 
 def _decoding_fault(values: xr.Variable) -> str:

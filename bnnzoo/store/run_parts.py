@@ -34,10 +34,10 @@ from bnnzoo.store.manifest import Header, Manifest, Part, Static
 from bnnzoo.store.npz import Declared
 from bnnzoo.store.schema import POSTERIOR, SAMPLE_STATS, WARMUP, Attributes, dims_of
 
-HEADER, MANIFEST = "header.json", "p000.json"
+HEADER, MANIFEST, HIDDEN_MANIFEST = "header.json", "p000.json", ".clearing.tmp"
+"""`HIDDEN_MANIFEST` replaces `MANIFEST` while a folder is filled or cleared; the folder then contains no run."""
 _OWN_FILES = re.compile(r"^(header\.json|p000\.json|command\.json|(p000|data|checkpoint)(-\d{6,9})?\.npz|\..*\.tmp)$")
 _DRAWS = re.compile(r"^p000-\d{6,9}\.npz$")
-_CLEARING = ".clearing.tmp"
 _MAX_JSON = 2**26
 _BLOCK_BYTES = 2**23
 """Size of a block of joined part files, in bytes. A block ends when it has at least this size."""
@@ -222,7 +222,7 @@ def holds_run(folder: Path) -> bool:
         names = os.listdir(folder)
     except OSError:
         return False
-    return _CLEARING not in names and any(map(_DRAWS.match, names))
+    return HIDDEN_MANIFEST not in names and any(map(_DRAWS.match, names))
 
 
 def remove_files(folder: Path, *, keep: Collection[str] = ()) -> None:
@@ -232,8 +232,8 @@ def remove_files(folder: Path, *, keep: Collection[str] = ()) -> None:
     mistaken for a run.
     """
     if MANIFEST not in keep and os.path.lexists(folder / MANIFEST):
-        (folder / MANIFEST).replace(folder / _CLEARING)
-    for path in sorted(folder.iterdir(), key=lambda path: path.name == _CLEARING):
+        (folder / MANIFEST).replace(folder / HIDDEN_MANIFEST)
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == HIDDEN_MANIFEST):
         if _OWN_FILES.match(path.name) and path.name not in keep:
             path.unlink(missing_ok=True)
 

@@ -54,8 +54,13 @@ KEPT_ROWS = "x_kept"
 
 ROW_SOURCE = "row_source"
 """Root attribute of a run whose training rows are not in its file: path and size of the data file, as JSON."""
+ROWS_IN_FILES = "rows_in_files"
+"""Root attribute of a run that has its training rows in its file, but kept them in temporary files: 1."""
 PADDED_ROWS = "padded_rows"
 """Root attribute of a run whose rows were padded (`NetworkPosterior.in_bucket`): number of rows with the padding."""
+
+LENGTH_PLAN = "length_plan"
+"""Root attribute of a run with a budget: lengths that the budget may change, and seconds of the start, as JSON."""
 
 SECONDS = ("start", "compile", "warmup", "sampling", "judging", "writing")
 """Phases of a run in order. The root attributes `seconds_start`, ... contain the durations of the phases."""

@@ -10,14 +10,24 @@ from pathlib import Path
 import numpy as np
 
 from bnnzoo.errors import BnnzooError, BusyError, UsageError
-from bnnzoo.files.atomic import check_free
+from bnnzoo.files.atomic import check_free, sync_folder
 from bnnzoo.files.shell import quoted
 from bnnzoo.store import checkpoint, command, netcdf, npz, reading, run_parts
 from bnnzoo.store.attributes import find_fault, with_digests
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.command import COMMAND, Command
 from bnnzoo.store.lock import RunLock
-from bnnzoo.store.run_parts import HEADER, MANIFEST, Header, Manifest, Part, Static, Unfinished, parts_folder
+from bnnzoo.store.run_parts import (
+    HEADER,
+    HIDDEN_MANIFEST,
+    MANIFEST,
+    Header,
+    Manifest,
+    Part,
+    Static,
+    Unfinished,
+    parts_folder,
+)
 from bnnzoo.store.schema import Attributes, Dims, Group
 
 _LONGEST_NAME = 255
@@ -34,6 +44,7 @@ class Store:
         self.out, self.folder = out, parts_folder(out)
         self._lock = RunLock(out, self.folder)
         self._run: Unfinished | None = None
+        self._manifest_name = MANIFEST
         self._started_by: Command | None = None
 
     @property
@@ -78,6 +89,7 @@ class Store:
         static: Mapping[str, Group],
         *,
         variable_attributes: Mapping[str, Attributes] | None = None,
+        is_hidden: bool = False,
     ) -> None:
         """Write the first files of a new run. Call `claim` first.
 
@@ -86,6 +98,7 @@ class Store:
             dims: dimension names by variable.
             static: groups without draws, such as constant_data.
             variable_attributes: attributes of the variables of sample_stats, by variable.
+            is_hidden: whether readers find no run in the folder until `reveal` is called.
         """
         self._lock.check()
         run_parts.remove_files(self.folder, keep={COMMAND} if self._started_by else ())
@@ -106,7 +119,14 @@ class Store:
         )
         manifest = Manifest(header=npz.sha256(self.folder / HEADER), static=[data_file])
         self._run = Unfinished(self.folder, header, manifest)
+        self._manifest_name = HIDDEN_MANIFEST if is_hidden else MANIFEST
         self._publish()
+
+    def reveal(self) -> None:
+        """Make a hidden run (see `create`) an unfinished run, which other processes can read and resume."""
+        (self.folder / self._manifest_name).replace(self.folder / MANIFEST)
+        self._manifest_name = MANIFEST
+        sync_folder(self.folder)
 
     def reopen(self, num_parts: int, *, expected: Unfinished | None = None, break_lock: bool = False) -> None:
         """Continue an unfinished run after its first `num_parts` part files, and remove later part files.
@@ -221,7 +241,7 @@ class Store:
 
     def _publish(self) -> None:
         self.run.manifest.seal = run_parts.seal(self.run.manifest)
-        run_parts.write_json(self.folder / MANIFEST, self.run.manifest)
+        run_parts.write_json(self.folder / self._manifest_name, self.run.manifest)
 
 
 def _identity(run: Unfinished) -> tuple[str, list[str]]:
@@ -243,8 +263,23 @@ def discard(out: Path, *, finished: bool) -> None:
     run.release()
 
 
-def refuse_existing(out: Path, *, force: bool = False) -> None:
-    """Check that a new run can be written to `out`.
+def remove_unfinished(out: Path) -> None:
+    """Remove the unfinished run of `out`, if there is one. Otherwise it would later replace a file written to `out`.
+
+    Raises:
+        UsageError: if another process is writing the run.
+    """
+    if run_parts.holds_run(parts_folder(out)):
+        discard(out, finished=False)
+
+
+def refuse_existing(out: Path, *, force: bool = False, remedy: str = "another [[out]], or [[force=True]]") -> None:
+    """Check that a run can be written to `out`.
+
+    Args:
+        out: the file to write.
+        force: whether an existing file or unfinished run may be replaced.
+        remedy: the remedy in the message if the file or an unfinished run exists.
 
     Raises:
         UsageError: if `out` cannot be written, or if `force` is false and `out` or an unfinished run exists.
@@ -259,18 +294,24 @@ def refuse_existing(out: Path, *, force: bool = False) -> None:
         )
     if run_parts.holds_run(folder) and not force:
         raise UsageError(
-            f"{out}: an unfinished run is here; continue it with bnnzoo resume {quoted(out)}, or use another "
-            "[[out]], or replace it with [[force=True]]"
+            f"{out}: an unfinished run is here; continue it with bnnzoo resume {quoted(out)}, or use {remedy} to "
+            "replace it"
         )
-    check_free(out, force=force)
+    check_free(out, force=force, remedy=remedy)
 
 
-def check_room(out: Path, num_bytes: int) -> None:
+def check_room(
+    out: Path,
+    num_bytes: int,
+    *,
+    remedy: str = "use fewer [[draws]], fewer [[chains]], another [[out]], or [[force=True]]",
+) -> None:
     """Check that the disk has enough free space for twice the draws (part files and final file).
 
     Args:
         out: the file to write.
         num_bytes: size of all draws.
+        remedy: the remedy in the message if there is too little space.
 
     Raises:
         UsageError: if the folder does not exist, or if there is too little space. The message gives both sizes.
@@ -282,6 +323,5 @@ def check_room(out: Path, num_bytes: int) -> None:
     # Twice the size, because the part files and the final file exist at the same time.
     if 2 * num_bytes > free:
         raise UsageError(
-            f"{out}: writing needs {2 * num_bytes / 1e9:.3g} GB, but only {free / 1e9:.3g} GB "
-            "are free; use fewer [[draws]], fewer [[chains]], another [[out]], or [[force=True]]"
+            f"{out}: writing needs {2 * num_bytes / 1e9:.3g} GB, but only {free / 1e9:.3g} GB are free; {remedy}"
         )

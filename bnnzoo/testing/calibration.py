@@ -37,6 +37,7 @@ from bnnzoo.sampling.devices.placement import place_chains
 from bnnzoo.sampling.keys import Keys, keys_by_chain
 from bnnzoo.sampling.loop.loop import chunks
 from bnnzoo.testing.calibration_report import CalibrationReport, Quantity
+from bnnzoo.testing.example_targets import supported_count
 
 LEVEL = 1e-5
 """Probability that a whole check rejects a correct sampler. It is divided by the number of tests (Bonferroni)."""
@@ -70,6 +71,9 @@ def check_calibration(
     For each simulated data set, the check draws parameters from the prior and data from the likelihood, and samples the
     posterior. It then ranks the true values of four quantities among their values for the draws. The quantities are the
     predictions at three inputs outside the data, and the log-likelihood of all data.
+
+    The methods `choose` and `tune` of the sampler are not called, so fields with the value `auto` keep their fallback
+    values.
 
     Args:
         model: the model that builds the networks.
@@ -228,8 +232,9 @@ def _posterior(
     inputs = np.random.default_rng((seed, 0)).standard_normal((rows + _PROBES, *shape)).astype(np.float32)
     arranged = model.arrange(inputs)
     is_classification = likelihood.task == "classification"
-    num_outputs = likelihood.num_outputs(_CLASSES if is_classification else _TARGETS)
-    network = model.build(arranged.shape[1:], num_outputs, key=jax.random.key(seed))
+    count = supported_count(likelihood, (_CLASSES, 2) if is_classification else (_TARGETS,))
+    likelihood = likelihood.of_targets(count)
+    network = model.build(arranged.shape[1:], likelihood.num_outputs(count), key=jax.random.key(seed))
     y = np.zeros(rows, np.int32) if is_classification else np.zeros((rows, _TARGETS), np.float32)
     return NetworkPosterior.of(network, likelihood, prior, arranged[:rows], y), arranged[rows:]
 

@@ -70,20 +70,22 @@ class CalibrationReport:
 
     @property
     def verdict(self) -> str:
-        """One line: calibrated, undecided, or the quantities that are not calibrated."""
+        """One line: calibrated, or the quantities that are not calibrated and those that are undecided."""
         uncalibrated = [quantity for quantity in self.quantities if not quantity.calibrated]
-        if not uncalibrated:
-            return f"calibrated: {len(self.quantities)} quantities over {len(self.uniform)} replicates"
+        parts: list[str] = []
+        if wrong := [quantity for quantity in uncalibrated if quantity.independent]:
+            parts.append(
+                "not calibrated: "
+                + "; ".join(f"{quantity.name}: {quantity.verdict} (p {quantity.p:.2g})" for quantity in wrong)
+            )
         if dependent := [quantity for quantity in uncalibrated if not quantity.independent]:
             worst = max(dependent, key=lambda quantity: quantity.dependence)
-            return (
+            parts.append(
                 f"undecided: successive draws of the {worst.name} have autocorrelation "
                 f"{worst.dependence:.2f}, so the chains mix too slowly; use a larger [[thin]] or [[warmup]], or "
                 "another [[sampler]]"
             )
-        return "not calibrated: " + "; ".join(
-            f"{quantity.name}: {quantity.verdict} (p {quantity.p:.2g})" for quantity in uncalibrated
-        )
+        return "; ".join(parts) or f"calibrated: {len(self.quantities)} quantities over {len(self.uniform)} replicates"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""

@@ -33,7 +33,10 @@ def adaptation(sampler: AbstractSampler, before: Any, after: Any) -> str:
 
 
 def changed_fields(before: Any, after: Any) -> list[str]:
-    """Return the paths of the state's arrays that differ in any bit, such as `inner.momentum`, except the position."""
+    """Return the paths of the arrays, such as `inner.momentum`, that differ in any bit between two states.
+
+    The position is not compared.
+    """
     old_leaves, new_leaves = (jax.tree_util.tree_leaves_with_path(state) for state in (before, after))
     positions = before.position, after.position
     return [

@@ -14,6 +14,8 @@ State = Literal["passed", "failed", "not applicable"]
 
 NOT_APPLICABLE = "not applicable: "
 """Prefix of the result of a check that has nothing to test."""
+_PRELIMINARY = ("fields", "inputs")
+"""Checks that also pass for a part that refuses all cases, and that therefore do not test it."""
 
 
 def attempt(check: Callable[[], str]) -> str:
@@ -64,16 +66,22 @@ class AbstractCheckReport(abc.ABC):
 
     @property
     def passed(self) -> bool:
-        """Whether at least one check was run, and none failed."""
-        return bool(self.results) and not self.failures
+        """Whether the part was tested in at least one case, and no check failed."""
+        return self._is_tested and not self.failures
+
+    @property
+    def _is_tested(self) -> bool:
+        """Whether at least one check passed that depends on the tested part."""
+        return any(result.state == "passed" and result.check not in _PRELIMINARY for result in self.results)
 
     @property
     def verdict(self) -> str:
-        """One line: passed, or the failed checks."""
-        if not self.results:
-            return f"not tested: the model supports none of the inputs; {next(iter(self.refused.values()), '')}"
+        """One line: passed, the failed checks, or the reasons why nothing was tested."""
         if failed := dict.fromkeys(result.check for result in self.failures):
             return "failed: " + "; ".join(f"{name}: {self.checks[name][0]}" for name in failed)
+        if not self._is_tested:
+            reasons = [*self.refused.values(), *(result.found for result in self.results if result.found)]
+            return f"not tested: none of the cases is supported; {'; '.join(dict.fromkeys(reasons))}"
         return f"passed: {len({result.check for result in self.results})} checks on {self.cases} cases"
 
     def outcome(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 from bnnzoo.testing import density, own_parameters
 from bnnzoo.testing.check_report import NOT_APPLICABLE, attempt
+from bnnzoo.testing.example_targets import example_targets
 from bnnzoo.testing.part_report import FIELDS, PARAMETERS, PartReport, report_on
 
 CHECKS = {
@@ -87,10 +88,8 @@ def check_likelihood(likelihood: AbstractLikelihood, *, seed: int = 0) -> PartRe
 
 def _checks(likelihood: AbstractLikelihood, count: int, key: Any) -> Iterator[tuple[str, str]]:
     """Yield the name of each check and its fault. Skip the checks that depend on a failed check."""
-    is_classification = likelihood.task == "classification"
-    example = np.arange(count, dtype=np.int32) if is_classification else np.zeros((1, count), np.float32)
     try:
-        likelihood.check(example, count)
+        example = example_targets(likelihood, count)
     except UsageError as error:
         yield "shapes", f"{NOT_APPLICABLE}{error}"
         return

@@ -29,6 +29,7 @@ from bnnzoo.posterior.priors import FanIn
 from bnnzoo.posterior.stochastic import last_names, with_leaves
 from bnnzoo.sampling.devices import jax_settings
 from bnnzoo.testing.check_report import NOT_APPLICABLE, attempt, describe_error, state_of
+from bnnzoo.testing.example_targets import supported_count
 from bnnzoo.testing.model_report import ModelReport, Result
 from bnnzoo.testing.model_start import start_fault
 
@@ -82,13 +83,16 @@ def check_model(
             # The checks of a likelihood depend little on the input shape, so only the first input shape is tested with
             # all likelihoods.
             for name in list(likelihoods) if is_first else list(likelihoods)[:1]:
-                columns = int(np.prod(shape)) if len(refused.keys() & set(_TASKS)) > 1 else _TARGETS
-                case = _Case(model, likelihoods[name], arranged, columns, jax.random.fold_in(jax.random.key(seed), i))
+                columns = int(np.prod(shape)) if tasks[name] == "density" else _TARGETS
+                counts = (_CLASSES, 2) if tasks[name] == "classification" else (columns, 1)
+                count = supported_count(likelihoods[name], counts)
+                likelihood = likelihoods[name].of_targets(count)
+                case = _Case(model, likelihood, arranged, count, jax.random.fold_in(jax.random.key(seed), i))
                 results += [Result(check, shape_text, name, *state_of(fault)) for check, fault in _checks(case)]
                 # After a failed check, a run would probably fail for the same reason.
                 if not any(result.state == "failed" for result in results):
                     train = is_first and name == next(iter(likelihoods))
-                    fault = start_fault(model, tasks[name], x, train=train, seed=seed)
+                    fault = start_fault(model, tasks[name], x, likelihood, count, train=train, seed=seed)
                     results.append(Result("start", shape_text, name, *state_of(fault)))
     return ModelReport(type(model).__name__, tuple(results), refused)
 
@@ -116,14 +120,9 @@ class _Case(NamedTuple):
     model: AbstractModel
     likelihood: AbstractLikelihood
     x: Float[np.ndarray, "row ..."]
-    columns: int
-    """Number of targets of a regression, or number of columns of a density."""
+    num_targets: int
+    """Number of targets of a regression, classes of a classification, or columns of a density."""
     key: PRNGKeyArray
-
-    @property
-    def num_targets(self) -> int:
-        """Number of targets, or number of classes."""
-        return _CLASSES if self.likelihood.task == "classification" else self.columns
 
     def build(self, number: int) -> Any:
         """Build a network; `number` selects the random key."""

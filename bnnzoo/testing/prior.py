@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from bnnzoo.assembly.recipe_parts import check_prior as check_shapes
+from bnnzoo.errors import UsageError
 from bnnzoo.posterior.layout import Layout, network_layout
 from bnnzoo.posterior.priors import AbstractPrior
 from bnnzoo.testing import density, own_parameters
-from bnnzoo.testing.check_report import attempt
+from bnnzoo.testing.check_report import NOT_APPLICABLE, attempt
 from bnnzoo.testing.part_report import FIELDS, PARAMETERS, PartReport, report_on
 
 CHECKS = {
@@ -40,7 +41,10 @@ _FAR = 100.0
 
 
 class _Case(NamedTuple):
-    """Names and shapes of a network's parameters. `has_grid` is true for one or two parameters, tested on a grid."""
+    """Names and shapes of a network's parameters.
+
+    If `has_grid` is true (one or two parameters), the density is integrated on a grid and compared with the draws.
+    """
 
     layout: Layout
     has_grid: bool
@@ -54,9 +58,10 @@ def check_prior(prior: AbstractPrior, *, seed: int = 0) -> PartReport:
         seed: seed of the draws.
     """
     key = jax.random.key(seed)
+    # With these modules the parameters have the names of the parameters of an mlp, which some priors require.
     networks = {
-        "one weight": eqx.nn.Linear(1, 1, use_bias=False, key=key),
-        "a weight and a bias": eqx.nn.Linear(1, 1, key=key),
+        "one weight": eqx.nn.MLP(1, 1, width_size=1, depth=0, use_final_bias=False, key=key),
+        "a weight and a bias": eqx.nn.MLP(1, 1, width_size=1, depth=0, key=key),
         "two layers": eqx.nn.MLP(2, 1, width_size=4, depth=1, key=key),
     }
     cases = (
@@ -67,7 +72,15 @@ def check_prior(prior: AbstractPrior, *, seed: int = 0) -> PartReport:
 
 
 def _checks(prior: AbstractPrior, case: _Case, key: Any) -> Iterator[tuple[str, str]]:
-    """Yield the name of each check and its fault. If a shape is wrong, skip the other checks."""
+    """Yield the name of each check and its fault. Skip the other checks if a layout is refused or a shape is wrong."""
+    try:
+        prior.parameters(case.layout)
+        prior.distribution(case.layout)
+    except UsageError as error:
+        yield "shapes", f"{NOT_APPLICABLE}{error}"
+        return
+    except Exception:
+        pass  # a fault, which the next check reports
     fault = attempt(lambda: check_shapes(prior, case.layout) or "")
     yield "shapes", fault
     if fault:

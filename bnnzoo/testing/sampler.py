@@ -74,6 +74,8 @@ def check_sampler(
 ) -> SamplerReport:
     """Compare the draws of a sampler with the exact moments and distributions of all targets.
 
+    The method `choose` of the sampler is not called, so fields with the value `auto` keep their fallback values.
+
     Args:
         sampler: the sampler to test.
         targets: the test posteriors: names in `TARGETS`, or your own targets.

@@ -13,9 +13,9 @@ import pytest
 import tiny
 
 import bnnzoo
-from bnnzoo import cli
+from bnnzoo import cli, store
 from bnnzoo.api import entrances
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.evaluation.contents import record
 from bnnzoo.finding import Finding, sentence, to_json
 from bnnzoo.recipe import Part, as_dict, recipe_from, to_yaml
@@ -55,6 +55,32 @@ def test_chains_lie_side_by_side(folder, tmp_path):
     assert reopened.evaluate(save=False) == both.evaluate(save=False)
     with pytest.raises(UsageError, match="exists; use another path, or force=True"):
         both.save(tmp_path / "both.nc")
+
+
+def test_an_unfinished_run_is_not_hidden_by_another_file(folder, tmp_path, capsys):
+    out, files = tmp_path / "run.nc", [str(folder / "0.nc"), str(folder / "1.nc")]
+    with pytest.raises(InterruptedRunError):
+        entrances.run_recipe(tiny.recipe("random-walk"), out=out, **tiny.stopped(1))
+    with pytest.raises(UsageError, match=r"an unfinished run is here; .*, or use another path, or force=True to"):
+        bnnzoo.open(files[0]).save(out)
+    assert cli.run(["merge", *files, "-o", str(out)]) == 2
+    assert "an unfinished run is here; continue it with bnnzoo resume" in capsys.readouterr().err
+    assert store.run_state(out) == "resumable"
+    assert cli.run(["merge", *files, "-o", str(out), "--force"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]
+    bnnzoo.open(files[0]).save(tmp_path / "run.nc", force=True)
+
+
+def test_attributes_of_the_user_are_kept_if_they_are_numbers_or_texts(folder, tmp_path):
+    own = Path(shutil.copy(folder / "0.nc", tmp_path / "own.nc"))
+    with h5py.File(own, "r+") as file:
+        file.attrs.update({"reviewed": True, "note": "best", "share": 0.5, "tags": ["a", "b"]})
+    bnnzoo.concat([own, folder / "1.nc"]).save(tmp_path / "all.nc")
+    bnnzoo.resume(own, draws=25, progress=False)
+    for path in (own, tmp_path / "all.nc"):
+        attributes = bnnzoo.open(path).attributes
+        assert (attributes["reviewed"], attributes["note"], attributes["share"]) == (1, "best", 0.5)
+        assert "tags" not in attributes
 
 
 def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
@@ -224,6 +250,19 @@ def test_runs_of_other_rows_are_not_joined(name, second, folder, tmp_path):
     with pytest.raises(UsageError, match=r"1\.nc: "):
         bnnzoo.concat([first, changed(folder / "1.nc", tmp_path / "1.nc", second)])
     bnnzoo.concat([first, changed(folder / "1.nc", tmp_path / "same.nc", name)])
+
+
+def test_a_recipe_without_a_likelihood_is_refused_in_both_orders(folder, tmp_path):
+    """The recipe of a model with its own likelihood has none, and one with `prior_from` has no prior."""
+
+    def change(file):
+        recipe = recipe_from(file.attrs["recipe"])
+        file.attrs["recipe"] = to_yaml(as_dict(dataclasses.replace(recipe, likelihood=None, prior=None)))
+
+    files = [folder / "0.nc", changed(folder / "1.nc", tmp_path / "1.nc", change)]
+    for runs in (files, files[::-1]):
+        with pytest.raises(UsageError, match=r"its recipe differs from the recipe of .* in (likelihood|prior), "):
+            bnnzoo.concat(runs)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from nbclient import NotebookClient
 
 import bnnzoo
+from bnnzoo.api import entrances
 from bnnzoo.errors import InterruptedRunError
 from bnnzoo.process.interrupt import stop_on_interrupt
 from bnnzoo.progress import Progress
@@ -64,6 +66,24 @@ def test_the_second_interrupt_stops_at_once(capsys):
 def test_an_interrupt_that_came_too_late_still_ends_the_cell():
     with pytest.raises(KeyboardInterrupt), stop_on_interrupt():
         os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.usefixtures("_as_in_a_script")
+@pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
+def test_a_run_that_was_complete_before_an_interrupt_can_be_opened(monkeypatch):
+    def open_and_interrupt(*arguments, **options):
+        os.kill(os.getpid(), signal.SIGINT)
+        return open_run(*arguments, **options)
+
+    open_run, registered = entrances.open, []
+    monkeypatch.setattr(entrances, "open", open_and_interrupt)
+    monkeypatch.setattr(entrances.atexit, "register", lambda *arguments, **_: registered.append(arguments))
+    with pytest.raises(InterruptedRunError, match="SIGINT came too late to stop the run; open it: ") as caught:
+        bnnzoo.sample("linear", "random-walk", draws=10, **SHORT)
+    path = Path(str(caught.value).split("'")[1])
+    assert open_run(path).attributes["complete"]
+    assert registered == []  # the file is not deleted when Python exits
+    shutil.rmtree(path.parent)
 
 
 @pytest.mark.usefixtures("_as_in_a_script")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import tempfile
 import types
 
 import equinox as eqx
@@ -13,10 +14,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 from bnnzoo.api import entrances
 from bnnzoo.data import load
-from bnnzoo.errors import UsageError
+from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.evaluation.predictions import predictive_samples
 from bnnzoo.sklearn import BayesianClassifier, BayesianRegressor
 
@@ -31,6 +33,11 @@ SMALL = {
     "chain_method": "vectorized",
     "precision": "float64",
 }
+QUICK = {
+    **{"model": "linear", "sampler": "random-walk", "likelihood": "gaussian", "init": "prior", "chains": 1},
+    **{"warmup": 10, "draws": 20, "chain_method": "vectorized"},
+}
+"""An estimator that compiles little, for tests of calls whose results need not be good."""
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
@@ -264,6 +271,72 @@ def test_sampled_classes_have_their_names_and_probabilities(monkeypatch):
     np.testing.assert_allclose(shares, chances[:, [2, 0, 1]], atol=0.015)
     np.testing.assert_array_equal(draws, estimator.sample_y(x, 20_000, random_state=3))
     assert not np.array_equal(draws, estimator.sample_y(x, 20_000, random_state=4))
+
+
+@pytest.mark.parametrize("has_draws", [True, False])
+def test_the_file_that_the_error_of_an_interrupted_fit_names_is_kept(has_draws, monkeypatch, tmp_path):
+    def sample(*_, out, **__):
+        out.write_text("draws") if has_draws else None
+        raise InterruptedRunError(f"continue: bnnzoo.resume({str(out)!r})", 2)
+
+    monkeypatch.setattr(entrances, "sample", sample)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(InterruptedRunError, match="continue"):
+        BayesianRegressor().fit(np.arange(8.0).reshape(4, 2), np.arange(4.0))
+    assert len(list(tmp_path.glob("*/run.nc"))) == len(list(tmp_path.iterdir())) == has_draws
+
+
+@pytest.mark.parametrize(
+    ("cls", "methods"),
+    [
+        (BayesianRegressor, ("predict", "predict_quantiles", "predict_interval", "predict_distribution", "sample_y")),
+        (BayesianClassifier, ("predict", "predict_proba", "predict_set", "predict_distribution", "sample_y")),
+    ],
+)
+def test_an_estimator_that_is_not_fitted_is_named_as_such(cls, methods):
+    for method in methods:
+        with pytest.raises(NotFittedError, match="is not fitted yet"):
+            getattr(cls(), method)(np.zeros((2, 1)))
+
+
+def test_calibration_rows_of_bayesian_intervals_are_refused(monkeypatch):
+    x = np.zeros((2, 1))
+    for cls, method in ((BayesianRegressor, "predict_interval"), (BayesianClassifier, "predict_set")):
+        estimator = estimator_of(cls, monkeypatch)
+        with pytest.raises(UsageError, match="calibration: is supported for conformal intervals only"):
+            getattr(estimator, method)(x, interval="bayesian", calibration=(x, np.zeros(2)))
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
+def test_calibration_rows_have_the_form_that_fit_accepts():
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"a": rng.normal(size=60), "b": rng.choice(["u", "v"], 60)})
+    y = pd.Series(rng.normal(size=60), index=np.arange(60)[::-1], name="b")
+    array = np.column_stack([x["a"], x["b"] == "u", x["b"] == "v"])
+    for inputs, fitted in (
+        (array, BayesianRegressor(**QUICK).fit(array[:30], y[:30])),
+        (x, BayesianRegressor(**QUICK).fit(x[:30], y[:30])),
+    ):
+        ends = fitted.predict_interval(inputs[:5], calibration=(inputs[30:], y[30:]))
+        expected = fitted.run_.predict_interval(inputs[:5], calibration=(inputs[30:], y[30:].to_numpy()))
+        np.testing.assert_array_equal(ends, expected)
+        assert np.isfinite(ends).all()
+        with pytest.raises(UsageError, match=r"the model has 1 targets|must have the targets of the model"):
+            fitted.predict_interval(inputs[:5], calibration=(inputs[30:], np.zeros((30, 2))))
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
+def test_censored_calibration_rows_are_refused_and_others_are_used():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 1)), rng.normal(size=60)
+    known, one_sided = np.column_stack([y, y]), np.column_stack([y, np.full(60, np.inf)])
+    estimator = BayesianRegressor(censored=True, **QUICK).fit(x[:30], known[:30])
+    for bounds in (one_sided, np.array([f">{value}" for value in y], object)):
+        with pytest.raises(UsageError, match="calibration: rows with censored targets are not supported"):
+            estimator.predict_interval(x[:5], calibration=(x[30:], bounds[30:]))
+    ends = estimator.predict_interval(x[:5], calibration=(x[30:], known[30:]))
+    np.testing.assert_array_equal(ends, estimator.predict_interval(x[:5], calibration=(x[30:], y.astype(str)[30:])))
+    assert np.isfinite(ends).all()
 
 
 def test_every_parameter_of_an_estimator_reaches_sample(monkeypatch):

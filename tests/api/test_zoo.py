@@ -434,6 +434,9 @@ def test_a_given_posterior_starts_at_given_positions(tmp_path):
     np.testing.assert_allclose(run.posterior["posterior"]["place"].values[:, 0], start, atol=1e-4)
     with pytest.raises(UsageError, match=r"init: must have shape \[2, 2\] \(got \[3, 2\]\)"):
         bnnzoo.sample(Plane(), RandomWalk(), init=np.zeros((3, 2)), **options)
+    for init in ("given", "run.nc"):
+        with pytest.raises(UsageError, match=rf"^init='{init}': a posterior made in Python starts at map, at prior"):
+            bnnzoo.sample(Plane(), RandomWalk(), init=init, **options)
 
 
 @pytest.mark.long

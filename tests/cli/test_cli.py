@@ -22,6 +22,7 @@ import bnnzoo
 from bnnzoo import cli, store
 from bnnzoo.api import entrances, resuming
 from bnnzoo.evaluation.convergence.findings import Limits
+from bnnzoo.evaluation.formulas.metrics import Estimate
 
 LONG = {"warmup": 400, "draws": 300, "thin": 100, "checkpoint_every": 0}
 """A run with one or two seconds of sampling, in parts."""
@@ -156,7 +157,8 @@ class Asked:
 
     path = "run.nc"
     predictor = SimpleNamespace(
-        record=SimpleNamespace(doubt="not converged", attributes={}), signature=SimpleNamespace(target_names=())
+        record=SimpleNamespace(doubt="not converged", attributes={}, has_test_rows=True),
+        signature=SimpleNamespace(target_names=()),
     )
 
     def __init__(self) -> None:
@@ -244,6 +246,14 @@ def test_commands_call_the_run_with_their_options(command, name, arguments, name
     assert run.asked[name] == (arguments, named)
     says_so_itself = command.startswith(("audit", "diagnose"))
     assert (capsys.readouterr().err == "bnnzoo: warning: run.nc: not converged\n") != says_so_itself
+
+
+def test_the_other_metrics_are_those_of_the_same_command(monkeypatch, capsys):
+    monkeypatch.setitem(ANSWERS, "estimates", {"nll": Estimate(1.0), "log_score": Estimate(2.0)})
+    monkeypatch.setattr(entrances, "open", lambda path: Asked())
+    monkeypatch.setattr(store.reading, "check", lambda path: None)
+    assert call("evaluate", "run.nc", "--data", "t.csv", "--quiet") == 0
+    assert capsys.readouterr().err.endswith("bnnzoo: 1 more metrics: add --all\n")
 
 
 def test_resume_and_merge_warn_and_pass_their_options(tmp_path, monkeypatch, capsys):

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from bnnzoo import cli
 from bnnzoo.cli import output
-from bnnzoo.cli.output import echo, print_json, print_record, print_rows, print_table, print_warning
+from bnnzoo.cli.output import echo, echo_csv, print_json, print_record, print_rows, print_table, print_warning
 from bnnzoo.cli.part_command import split_fields
 from bnnzoo.errors import BnnzooWarning, GateError
 from bnnzoo.files.shell import quoted
@@ -448,3 +448,12 @@ def test_a_hostile_name_cannot_forge_an_output_line(capsys):
     assert len(out.splitlines()) == 2 + 3 + 2 + 1
     assert len(err.splitlines()) == 1
     assert (out + err).replace("\n", "").isprintable()
+
+
+def test_csv_has_the_characters_of_a_file_unless_a_terminal_shows_it(capsys, monkeypatch):
+    table = "p_New\u00a0York,p_a\tb\n0.5,0.5\n"
+    echo_csv(table)
+    assert capsys.readouterr().out == table
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    echo_csv(table)
+    assert capsys.readouterr().out == "p_New\\u00a0York,p_a\\tb\n0.5,0.5\n"

@@ -190,6 +190,29 @@ def test_a_class_name_never_clashes_with_the_template(kind, name, cls, tmp_path,
     assert layer.parts[kind].name.raw == name
 
 
+@pytest.mark.parametrize(
+    ("kind", "contents", "message"),
+    [
+        (registry.COMMANDS, "walk", "the command 'walk'"),
+        (registry.REFERENCES, "walk", "the reference 'walk'"),
+        ("models", "walk", "the model 'walk'"),
+        ("samplers", "other", "the sampler 'other'"),
+        (registry.RECIPES, "other", "the config 'other'"),
+        ("samplers", "walk", ""),
+        (registry.RECIPES, "walk", ""),
+    ],
+)
+def test_an_installed_package_with_other_contents_is_not_replaced(
+    kind, contents, message, tmp_path, monkeypatch, capsys
+):
+    entry = registry.Registered(kind, contents, "", "", "", "bnnzoo-walk", "1", "")
+    real = registry.entries
+    monkeypatch.setattr(registry, "entries", lambda asked: real(asked) | ({contents: entry} if asked == kind else {}))
+    assert cli.run(["new", "sampler", "walk", "--into", str(tmp_path)]) == (2 if message else 0)
+    expected = f"bnnzoo: the package bnnzoo-walk exists already and contains {message}; choose another name\n"
+    assert capsys.readouterr().err == (expected if message else "")
+
+
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert cli.run(["new", "sampler", "barker", "--into", str(tmp_path / "file")]) == 1

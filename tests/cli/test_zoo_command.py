@@ -18,6 +18,7 @@ import tiny
 from bnnzoo import cli
 from bnnzoo.api import entrances
 from bnnzoo.assembly import Problem
+from bnnzoo.cli import fleet_runs
 from bnnzoo.cli.fleet_runs import (
     RunFiles,
     _CurrentRows,
@@ -146,6 +147,7 @@ def test_rows_are_encoded_as_in_the_run_that_determines_the_prior(tmp_path):
 @pytest.mark.parametrize(
     ("folder", "names", "arguments"),
     [
+        ("runs", ["last,seed=0", "last,seed=1"], "bnnzoo compare runs/last,seed=0.nc runs/last,seed=1.nc"),
         ("runs", ["a,seed=0", "a,seed=1", "b"], "bnnzoo merge runs/a,seed=*.nc -o runs/a.nc"),
         ("my runs", ["a,seed=0", "a,seed=1"], "bnnzoo merge 'my runs/a',seed=*.nc -o 'my runs/a'.nc"),
         ("runs", ["a,seed=0", "b,seed=0"], "bnnzoo compare runs/a,seed=0.nc runs/b,seed=0.nc"),
@@ -154,10 +156,28 @@ def test_rows_are_encoded_as_in_the_run_that_determines_the_prior(tmp_path):
         ("runs", ["a!"], ""),
     ],
 )
-def test_next_command_names_existing_runs(folder, names, arguments):
-    """Runs marked with ! have failed."""
+def test_next_command_names_existing_runs(folder, names, arguments, monkeypatch):
+    """Runs marked with ! have failed. Runs with `last` have fixed parameters and cannot be merged."""
+    monkeypatch.setattr(fleet_runs, "_are_comparable", lambda files: True)
     rows = [{"recipe": name.rstrip("!"), **({"error": "exit code 2"} if "!" in name else {})} for name in names]
-    assert next_command(Path(folder), rows) == arguments
+    recipes = {
+        row["recipe"]: tiny.recipe("nuts", stochastic="last" if "last" in row["recipe"] else "all") for row in rows
+    }
+    assert next_command(Path(folder), rows, recipes) == arguments
+
+
+def test_next_command_compares_only_runs_with_the_same_rows(tmp_path):
+    changes = {"a": {}, "b": {"seed": 1}, "other": {"split_seed": 1}, "untested": {"test_fraction": 0}}
+    recipes = {name: tiny.recipe("random-walk", **change) for name, change in changes.items()}
+    for name, recipe in recipes.items():
+        entrances.run_recipe(recipe, out=tmp_path / f"{name}.nc")
+
+    def command(*names: str) -> str:
+        return next_command(tmp_path, [{"recipe": name} for name in names], recipes).removeprefix("bnnzoo ")
+
+    assert command("a", "b").startswith("compare ")
+    assert command("a", "other") == f"report {tmp_path}/a.nc -o report.html"
+    assert command("untested", "untested").startswith("report ")
 
 
 def test_a_table_of_runs_has_the_columns_that_one_of_them_has(capsys):

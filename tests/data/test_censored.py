@@ -17,7 +17,7 @@ from test_data_load import message_of
 import bnnzoo
 from bnnzoo.api import keywords
 from bnnzoo.assembly import Problem
-from bnnzoo.data import load, load_like, split
+from bnnzoo.data import from_arrays, load, load_like, split
 from bnnzoo.data.columns.reading_options import Reading
 from bnnzoo.data.rows.scaler import Scaler
 from bnnzoo.errors import UsageError
@@ -156,6 +156,22 @@ def test_an_interval_has_the_integral_of_the_density(law, num_targets):
     expected = np.log(0.9 * np.sum(weights * np.asarray(densities)))
     low, high = jnp.append(others, 0.2), jnp.append(others, 2.0)
     np.testing.assert_allclose(Censored(law).log_prob(output, jnp.stack([low, high], -1)), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("law", "num_targets"), [(Gaussian(0.7), 1), (Poisson(), 1), (Gaussian(np.float32([4, 2])), 2)]
+)
+def test_the_bound_of_the_likelihood_is_attained_at_the_known_values(law, num_targets):
+    target = jnp.arange(1.0, num_targets + 1)
+    output = jnp.log(target) if isinstance(law, Poisson) else target
+    bounds = jnp.stack([target, target], -1)
+    np.testing.assert_allclose(Censored(law).upper_bound(bounds), law.log_prob(output, target), rtol=1e-5)
+    if num_targets == 2:  # an interval contributes 0
+        mixed = bounds.at[1, 1].set(INF)
+        expected = Gaussian(4.0).log_prob(output[:1], target[:1])
+        np.testing.assert_allclose(
+            jax.jit(lambda bounds: Censored(law).upper_bound(bounds))(mixed), expected, rtol=1e-5
+        )
 
 
 def test_the_gradient_by_a_learned_scale_is_finite_at_an_infinite_end():
@@ -364,6 +380,16 @@ def test_an_interval_without_a_count_is_refused_with_its_row(cell, shown):
     data = load((pd.DataFrame({"a": [0.0, 1.0]}), pd.Series(["3", cell], name="y")), reading=CENSORED)
     with pytest.raises(UsageError, match=f"row 2, target 1: no count lies strictly between {shown}; to include an end"):
         _count_problem(data)
+
+
+def test_bounds_in_a_data_set_need_no_option():
+    bounds = np.array([[1.5, 1.5], [-INF, 2.0], [0.5, INF]])
+    data = from_arrays(np.arange(3.0), bounds, censored=True)
+    problem = Problem.from_recipe(
+        keywords.recipe_of("linear", "nuts", data=None, in_memory=True, test_fraction=0), data
+    )
+    assert isinstance(problem.network_posterior.likelihood, Censored)
+    assert np.isfinite(problem.posterior.log_likelihoods(jnp.zeros(problem.posterior.layout.dim))).all()
 
 
 def test_an_exposure_beside_a_censored_number_is_refused_by_the_name_of_the_likelihood():

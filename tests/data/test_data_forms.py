@@ -330,3 +330,14 @@ def test_a_stored_table_format_must_be_a_possible_option():
     assert Signature.from_json(text).reading.missing_code == ("-9",)
     with pytest.raises((ValueError, UsageError), match="options for reading a table are invalid"):
         Signature.from_json(text.replace('"missing_code"', '"separator": "ab", "missing_code"'))
+
+
+def test_a_missing_code_with_a_decimal_comma_is_known_in_tables_with_points(tmp_path):
+    train = written(tmp_path, "a;y\n1,5;2,25\n-99,9;3,5\n4,5;5\n2,5;1\n")
+    like = load(train, missing="median", reading=reading(missing_code=["a=-99,9"])).signature
+    points = written(tmp_path, "a,y\n-99.9,1.5\n2.5,1.25\n", "points.csv")
+    for new in (pd.DataFrame({"a": [-99.9, 2.5]}), points, written(tmp_path, "a;y\n-99,9;1\n2,5;1,5\n", "new.csv")):
+        np.testing.assert_array_equal(load_inputs(new, like)[:, 1], [1, 0])
+    with pytest.warns(BnnzooWarning, match="no cell contains this code"):  # in a file with points, the code is text
+        plain = load(points, reading=reading(missing_code=["-9,999"])).signature
+    np.testing.assert_array_equal(load_inputs(pd.DataFrame({"a": [-9.999]}), plain), np.float32([[-9.999]]))

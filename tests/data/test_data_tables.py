@@ -310,6 +310,33 @@ def test_targets_beside_inputs_are_matched_by_name_and_counted():
     assert load_like((x, pd.DataFrame({"other": [1.0, 2.0, 3.0]})), first).y.shape == (3, 1)
 
 
+def test_inputs_and_targets_of_a_data_set_are_matched_by_name():
+    frame = pd.DataFrame({"a": [1.0, 2, 4], "b": [9.0, 7, 8], "u": [0.5, 1, 2], "v": [5.0, 6, 8]})
+    data = load(frame, target=("u", "v"))
+    like = data.signature
+    other = load(frame[["b", "a", "v", "u"]], target=("v", "u"))
+    arrays = from_arrays(data.x, data.y)
+    for new in (other, arrays, frame):
+        np.testing.assert_array_equal(load_inputs(new, like), data.x)
+        np.testing.assert_array_equal(load_like(new, like).y, data.y)
+    np.testing.assert_array_equal(load_like(data, arrays.signature).x, data.x)
+    for wrong, place in ((frame.rename(columns={"b": "w"}), "inputs"), (frame.drop(columns="b"), "inputs")):
+        message = message_of(load_inputs, load(wrong, target=("u", "v")), like)
+        assert message.startswith(f"data: the {place} must be those of the model, a, b (got a")
+    message = message_of(load_like, load(frame.rename(columns={"v": "w"}), target=("u", "w")), like)
+    assert message == "data: the targets must be those of the model, u, v (got u, w)"
+
+
+def test_the_columns_of_a_density_are_matched_by_name_in_pairs_and_data_sets():
+    x, y = pd.DataFrame({"b": [1.5, 2, 3], "a": [2.5, 1, 0], "unused": [1.0, 2, 4]}), pd.Series([0.5, 1, 2], name="c")
+    like = load((x, y), task="density", drop="unused").signature
+    rows = np.column_stack([x["b"], x["a"], y])
+    for new in ((x[["a", "b"]], y), (x, y), (x, y.to_numpy()), load((x[["a", "b"]], y)), from_arrays(rows[:, :2], y)):
+        np.testing.assert_array_equal(load_inputs(new, like), rows)
+        np.testing.assert_array_equal(load_like(new, like).x, rows)
+    assert "no column named a" in message_of(load_inputs, (x[["b"]], y), like)
+
+
 @pytest.mark.parametrize(
     "labels",
     [
@@ -570,6 +597,22 @@ def test_numbers_that_are_categories_are_known_by_value(tmp_path):
         value = name[2:]
         new = table(tmp_path, "v", f"{float(value)}", f"{value}e0")
         np.testing.assert_array_equal(load_inputs(new, like), [[value == "1", value != "1"]] * 2)
+
+
+def test_numbers_with_a_decimal_comma_are_known_by_value(tmp_path):
+    rows = "1,0;0,5;3", "2,0;1,5;4", "1;2,5;3", "2,5;0,5;4"
+    like = load(table(tmp_path, "zip;y;k", *rows), categories="zip", target="y").signature
+    assert like.feature_names == ("zip=1", "zip=2.0", "zip=2.5", "k")
+    new = table(tmp_path, "zip;k", "2;3,5", "2,50;4,5", name="new.csv"), table(tmp_path, "zip,k", "2,3.5", "2.5,4.5")
+    for path in new:
+        np.testing.assert_array_equal(load_inputs(path, like), [[0, 1, 0, 3.5], [0, 0, 1, 4.5]])
+    classes = load(table(tmp_path, "a,k", "1.5,3", "2.5,4", "3.5,3"), task="classification").signature
+    with pytest.warns(BnnzooWarning, match="numbers with a decimal comma"):
+        test = load_like(table(tmp_path, "a;k", "1,5;3,0", "2,5;4,0"), classes)
+    np.testing.assert_array_equal(test.y, [0, 1])
+    # In a file with points, a comma is no decimal mark.
+    lists = load(table(tmp_path, "v,y", '"1,0",1.5', "1,2.5", '"1,0",3'), categories="v").signature
+    assert lists.feature_names == ("v=1", "v=1,0")
 
 
 @pytest.mark.parametrize("levels", [("01", "02", "A1"), ("TRUE", "FALSE", "unknown"), ("1e1", "2.", "x")])
@@ -950,3 +993,13 @@ def test_an_exposure_is_not_the_only_input(tmp_path):
     for options in ({}, {"target": "count"}):
         message = message_of(load, path, exposure="time", **options)
         assert "no columns are left for inputs beside the target count and the exposure time; add one" in message
+
+
+def test_data_frames_of_other_libraries_are_refused_by_name():
+    class Frame(dict):
+        columns = ("a", "y")
+
+    rows = Frame(a=[1.5, 2.5], y=[0.5, 1.5])
+    for spec in (rows, (rows, [0.5, 1.5])):
+        message = message_of(load, spec)
+        assert "must be a data frame of pandas, polars or pyarrow (got test_data_tables.Frame); convert it" in message

@@ -106,6 +106,23 @@ def test_rows_in_temporary_files_equal_the_rows_in_memory(kind, missing, tmp_pat
     assert large_scaler.apply(large_train) is large_scaled
 
 
+@pytest.mark.parametrize("columns", [["colour", "a"], ["colour", "shape"]])
+def test_columns_of_text_are_kept_in_temporary_files(columns, tmp_path, in_files):
+    frame = mixed_frame().assign(shape="square")
+    frame.loc[::3, "shape"] = "round"
+    frame.loc[::7, "colour"] = None
+    frame[[*columns, "y"]].to_parquet(path := tmp_path / "rows.parquet")
+    rows = loaded(path, missing="drop")[0]
+    in_files()
+    large = loaded(path, missing="drop")[0]
+    with pytest.warns(BnnzooWarning, match="429 of 3000 rows left out"):
+        new = load_like(path, large.signature)
+    for part in (large, new):
+        assert mapped.is_mapped(part.x)
+        assert part.sha256() == rows.sha256()
+    assert mapped.is_mapped(large.y)
+
+
 def test_new_rows_in_temporary_files_equal_those_in_memory(tmp_path, in_files):
     path = written(tmp_path, "parquet")
     signature = loaded(path)[0].signature

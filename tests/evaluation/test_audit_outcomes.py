@@ -92,12 +92,13 @@ def decided(
     pooled: Any = (0.0, 0.02),
     units: int = 128,
     remembered: float = 0.0,
+    max_chains: int = 128,
 ) -> audit.Audit:
     biases = np.full(6, values)
     errors = np.full(6, error / 2**0.5)
     first = Biases(biases, errors, errors, units, np.ones(6, bool), np.full(3, remembered))
     effort = Effort(units, 64, 0.7, 1.0, 0.1)
-    return decide(Drift(p, "the log posterior", -4.0), {MEANS: first}, pooled, 0.9, effort)
+    return decide(Drift(p, "the log posterior", -4.0), {MEANS: first}, pooled, 0.9, effort, max_chains=max_chains)
 
 
 def test_a_run_passes_only_where_larger_biases_are_excluded():
@@ -111,6 +112,15 @@ def test_a_run_passes_only_where_larger_biases_are_excluded():
         assert not wrong.passed
         assert wrong.verdict.startswith("undecided: ")
     assert "limit 10%) for the sd of all predictions" in decided(pooled=(0.08, 0.02)).verdict
+
+
+@pytest.mark.parametrize(("max_chains", "remedy"), [(8, "give the audit more chains"), (128, "sample more draws")])
+def test_too_few_exact_chains_are_the_reason_of_an_undecided_audit(max_chains, remedy):
+    result = decided(values=0.01, units=8, max_chains=max_chains)
+    assert result.outcome == "undecided"
+    assert result.limited_by == ("chains" if max_chains == 8 else "draws")
+    assert result.verdict.startswith("undecided: 8 exact chains are too few (at least 12 are needed); ")
+    assert remedy in result.verdict
 
 
 def test_a_narrow_run_whose_log_posterior_drifts_does_not_pass():

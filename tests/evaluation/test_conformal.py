@@ -6,6 +6,7 @@ Each test of a coverage has a false alarm in a thousand, by the binomial distrib
 from __future__ import annotations
 
 import json
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.formulas import conformal_bayes
 from bnnzoo.evaluation.formulas.conformal_bayes import ConformalBayes
 from bnnzoo.evaluation.intervals import full_conformal, prediction_intervals, split_conformal
+from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.sklearn import BayesianClassifier, BayesianRegressor
 
 REPLICATIONS, ROWS, DRAWS, LEVEL = 300, 40, 1000, 0.8
@@ -347,6 +349,31 @@ def test_calibration_rows_may_share_the_few_values_of_an_input_with_the_training
     assert not prediction_intervals._mostly_among((rows, rows + 1), (rows, rows))
 
 
+def test_scored_rows_and_uncensored_training_rows_are_no_calibration_rows():
+    """Also if their inputs have few levels, or if the training rows with censored targets are left out."""
+    rng = np.random.default_rng(0)
+    few, x = np.arange(40.0)[:, None] % 5, rng.normal(size=(40, 1))
+    y, other_y = rng.normal(size=(2, 40, 1))
+
+    def accept(training: Any, rows: Any, scored: Any = None) -> None:
+        record = types.SimpleNamespace(has_training_rows=training is not None, training_rows=lambda most: training)
+        predictor: Any = Predictor.__new__(Predictor)
+        predictor.record = record
+        prediction_intervals.checked_calibration(predictor, *rows, scored=scored)
+
+    accept(None, (few, y), (few, other_y))
+    for scored in ((few, y), (few[::-1], y[::-1])):
+        with pytest.raises(UsageError, match="the rows whose coverage is measured"):
+            accept(None, (few, y), scored)
+    with pytest.raises(UsageError, match="the rows whose coverage is measured"):
+        accept(None, (few, few), (few, few))
+    bounds = np.stack([y, np.where(y > 0.5, np.inf, y)], -1)
+    is_exact = y[:, 0] <= 0.5
+    accept((x, bounds), (x[is_exact], other_y[is_exact]))
+    with pytest.raises(UsageError, match="most of the rows are training rows"):
+        accept((x, bounds), (x[is_exact], y[is_exact]))
+
+
 @pytest.mark.long
 @quiet
 def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypatch):
@@ -364,6 +391,13 @@ def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypat
         run.predict_interval(x, level=0.999)
     with pytest.raises(UsageError, match=r"level=0.99: needs at least 99 calibration rows \(got 40\); use a lower"):
         run.predict_interval(x, level=0.99, calibration="test")
+    monkeypatch.setattr(full_conformal, "_MAX_TRAINING_ROWS", 50)
+    message = (
+        r"99 training rows \(at most 50 are used\); use a lower level, .*, or calibration=\"FILE\" with at least 99"
+    )
+    with pytest.raises(UsageError, match=message):
+        run.predict_interval(x, level=0.99)
+    monkeypatch.undo()
     for level in (0.0, 1.0, 90.0):
         with pytest.raises(UsageError, match="level: must be above 0 and below 1"):
             run.predict_interval(x, level=level)
@@ -383,6 +417,28 @@ def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypat
     monkeypatch.setattr(full_conformal.loo, "smooth_weights", lambda ratios, efficiency: (ratios, 0.9))
     with pytest.raises(UsageError, match=r"importance weights of the draws are unreliable: Pareto k is 0.90 \(limit 0"):
         run.predict_interval(x)
+    monkeypatch.setattr(full_conformal.loo, "has_stuck_chains", lambda values: True)
+    with pytest.raises(UsageError, match="all draws of each chain are equal; use"):
+        run.predict_interval(x)
+
+
+@pytest.mark.long
+@quiet
+def test_the_check_of_the_weights_does_not_depend_on_the_predicted_rows(make, monkeypatch):
+    run, tested = make("line.nc"), list[float]()
+    smooth = full_conformal.loo.smooth_weights
+
+    def record_of(ratios: np.ndarray, efficiency: float) -> Any:
+        result = smooth(ratios, efficiency)
+        tested.append(result[1])
+        return result
+
+    monkeypatch.setattr(full_conformal.loo, "smooth_weights", record_of)
+    run.predict_interval([[0.0]])
+    first, tested[:] = list(tested), []
+    run.predict_interval([[5.0], [1.0]])
+    assert first == tested
+    assert len(first) == 3 * 50
 
 
 @pytest.mark.long
@@ -456,7 +512,7 @@ def test_predict_and_evaluate_take_interval_options(make, tmp_path, capsys, monk
     out, _ = typed("evaluate", run.path, "--interval", "conformal", "--calibration", "more.csv", "--json", "-q")
     assert 0.5 < json.loads(out)["coverage_conformal"] <= 1
     _, err = typed("predict", biased.path, "--data", "new.csv", "--interval", "conformal", code=2)
-    assert "neither to train nor to test, or --calibration test for the run's test rows" in err
+    assert "neither to train nor to test, or, for other rows than the run's test rows, --calibration test" in err
     _, err = typed(*predict, "--level", "0.8", code=2)
     assert "--level: requires --interval conformal or --interval bayesian" in err
     _, err = typed(*predict, "--interval", "conformal", "--calibration", "missing.csv", code=2)

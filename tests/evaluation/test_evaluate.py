@@ -22,6 +22,7 @@ from scipy import special, stats
 import bnnzoo
 from bnnzoo import cli, store
 from bnnzoo.api import compare
+from bnnzoo.cli import compare as compare_command
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.evaluation.contents.record import Record
 from bnnzoo.evaluation.evidence.estimators import BOUND, Evidence
@@ -205,6 +206,19 @@ def test_repeated_draws_have_no_pareto_k():
     result = loo.leave_one_out(values)
     assert np.isinf(result.pareto_k).all()
     assert np.isfinite(result.log_density).all()
+
+
+def test_equal_weights_of_moving_chains_have_a_pareto_k_of_0():
+    """The probabilities of a confident classifier are rounded to 1 in most draws, or the likelihood has power 0."""
+    rng = np.random.default_rng(0)
+    assert (loo.leave_one_out(rng.normal(size=(2, 50, 5)), power=0.0).pareto_k == 0).all()
+    confident = np.where(rng.uniform(size=(2, 200, 5)) < 0.93, 0.0, -0.005 * rng.uniform(size=(2, 200, 5)))
+    confident[:, :, 0] = 0.0
+    result = loo.leave_one_out(confident)
+    assert (result.pareto_k == 0).all()
+    np.testing.assert_allclose(result.log_density, confident.mean((0, 1)), atol=1e-4)
+    assert (loo.leave_one_out(np.zeros((2, 50, 5))).pareto_k == 0).all()
+    assert np.isinf(loo.leave_one_out(1000 * confident).pareto_k[1:]).all()
 
 
 def test_a_pareto_k_that_is_no_number_is_infinite(monkeypatch):
@@ -552,6 +566,18 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(attributes_of_runs):
     # A reference is no run of its own, and names are told apart from its.
     (compared,) = compare.compare(runs[:1], reference=runs[1]).compared
     assert (compared.name, compared.numbers["log_density_distance"]) == (str(runs[0].path), 0.0)
+
+
+@pytest.mark.parametrize("doubtful", ["a", "b"])
+def test_a_problem_of_the_run_or_of_the_reference_is_printed(doubtful, attributes_of_runs, capsys, monkeypatch):
+    runs = {name: Told(f"{name}.nc", None) for name in "ab"}
+    runs[doubtful].predictor.record.doubt = "not settled"
+    comparison = compare.compare([runs["a"]], reference=runs["b"])
+    expected = "a.nc: not settled" if doubtful == "a" else "the reference b.nc: not settled"
+    assert comparison.words == [expected]
+    monkeypatch.setattr(compare, "compare", lambda *_, **__: comparison)
+    compare_command.compare([])
+    assert capsys.readouterr().out.endswith(f"\n\n{expected}\n")
 
 
 def test_compare_refuses_other_data(folder, tmp_path, capsys):

@@ -180,8 +180,9 @@ def test_stepping_stones_take_the_place_of_an_integral_off_by_a_nat_and_by_five_
         monkeypatch.setattr(estimators, "stepping_stones", stones)
         return path(0.0, 0.5, 1.0, monkeypatch=monkeypatch).method
 
-    requests = [(1.0, 0.0), (1.01, 0.0), (1.5, 0.25), (1.5, 0.3), (1.5, 0.31), (None, 0.0)]
-    assert [method(*item) for item in requests] == ["integral", "stones", "stones", "integral", "integral", "integral"]
+    requests = [(1.0, 0.0), (1.01, 0.0), (1.5, 0.25), (1.5, 0.3), (1.5, 0.31), (None, 0.0), (np.nan, np.nan)]
+    expected = ["integral", "stones", "stones", "integral", "integral", "integral", "stones"]
+    assert [method(*item) for item in requests] == expected
 
 
 def test_a_density_of_scaled_targets_is_one_of_targets_by_every_row_and_target():
@@ -192,6 +193,23 @@ def test_a_density_of_scaled_targets_is_one_of_targets_by_every_row_and_target()
 
     assert units(signature="") == pytest.approx(-5 * (np.log(2) + np.log(3)))
     assert units(signature="", task="classification") == units() == 0.0
+
+
+def test_censored_targets_outside_the_file_have_no_known_units():
+    """Only targets that are not censored have units, and their number is unknown."""
+
+    def units(rows: int, sd: float) -> float:
+        constant = {"y_sd": ("target", np.array([sd])), "x": (("row", "feature"), np.zeros((rows, 1)))}
+        y = np.stack([np.zeros((rows, 1)), np.eye(rows, 1)], -1)  # the first row is censored
+        groups = {"/constant_data": xr.Dataset(constant), "/observed_data": xr.Dataset({"y": (("row", "t", "b"), y)})}
+        tree = xr.DataTree.from_dict(groups)
+        tree.attrs.update({"rows": 5, "task": "regression", "signature": ""})
+        return estimators._units(Record(tree, None))
+
+    assert units(5, 2.0) == pytest.approx(-4 * np.log(2))
+    assert units(0, 1.0) == 0.0
+    with pytest.raises(UsageError, match="evidence needs the training rows"):
+        units(0, 2.0)
 
 
 def test_a_scale_that_is_sampled_is_integrated_by_stepping_stones():

@@ -718,7 +718,7 @@ def test_evaluate_closes_the_groups_that_it_replaces(regression, tmp_path):
 @pytest.mark.usefixtures("as_options")
 def test_classes(classification):
     run = classification
-    with pytest.raises(UsageError, match=r"has no test rows .*--data") as caught:
+    with pytest.raises(UsageError, match=r"\.nc: has no test rows .*evaluate with --data") as caught:
         run.evaluate()
     assert caught.value.exit_code == 2
     x = np.array([[2.0, 2.0], [-2.0, -2.0]])

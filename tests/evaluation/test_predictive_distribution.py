@@ -362,6 +362,9 @@ def test_classes_of_a_run_and_of_an_estimator():
             getattr(distribution, member)(0.5)
     with pytest.raises(UsageError, match=r"unknown class 3; the classes are \[2, 9, 10\]"):
         distribution.log_prob(3)
+    for label in (2.5, np.nan):
+        with pytest.raises(UsageError, match=rf"unknown class {label}; the classes are"):
+            distribution.log_prob([2.0, 9.0, 10.0, 2.0, label])
     with pytest.raises(UsageError, match=r"unknown class abc"):
         distribution.log_prob("abc")
     for labels in ([2, 9], np.full((2, 4), 2)):

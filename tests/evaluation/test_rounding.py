@@ -49,6 +49,15 @@ def test_new_targets_must_lie_on_the_grid_of_rounded_targets():
     assert not rounding.is_on_grid(np.array([0.1, 0.75], np.float32), 0.1, 0.5)
 
 
+@pytest.mark.parametrize(("mean", "sd", "decimals"), [(150.0, 0.3, 2), (3000.0, 4.0, 1), (-3000.0, 4.0, 1)])
+def test_rounded_targets_that_are_large_lie_on_their_own_grid(mean, sd, decimals):
+    values = np.round(RANDOM.normal(mean, sd, 200), decimals).astype(np.float32)
+    step = rounding.rounding_step(values)
+    assert step == pytest.approx(10.0**-decimals)
+    assert rounding.is_on_grid(values, step, float(values[0]))
+    assert not rounding.is_on_grid(values + np.float32(0.4 * step), step, float(values[0]))
+
+
 @pytest.mark.parametrize("scale", [1e-4, 0.01, 0.3, 1.0, 50.0])
 @pytest.mark.parametrize("centre", [0.0, 0.4, -7.0])
 def test_the_probability_of_a_step_is_exact_however_narrow_or_far(scale, centre):

@@ -156,15 +156,16 @@ def test_the_continuation_of_a_run_adds_the_missing_draws(change, field):
 
 
 @pytest.mark.parametrize(
-    ("continuation", "verdict", "expected"),
+    ("continuation", "verdict", "tested", "expected"),
     [
-        ('{"budget": "3m"}', "not settled: R-hat", "bnnzoo resume 'a b.nc' --budget 3m"),
-        ('{"budget": "3m; ls"}', "not settled: R-hat", "bnnzoo resume 'a b.nc' --budget '3m; ls'"),
-        ("{}", "not settled: sigma2 is too large", "bnnzoo diagnose 'a b.nc'"),
-        ("{}", "converged", "bnnzoo evaluate 'a b.nc'; bnnzoo report 'a b.nc' -o report.html"),
+        ('{"budget": "3m"}', "not settled: R-hat", True, "bnnzoo resume 'a b.nc' --budget 3m"),
+        ('{"budget": "3m; ls"}', "not settled: R-hat", True, "bnnzoo resume 'a b.nc' --budget '3m; ls'"),
+        ("{}", "not settled: sigma2 is too large", True, "bnnzoo diagnose 'a b.nc'"),
+        ("{}", "converged", True, "bnnzoo evaluate 'a b.nc'; bnnzoo report 'a b.nc' -o report.html"),
+        ("{}", "converged", False, "bnnzoo report 'a b.nc' -o report.html"),
     ],
 )
-def test_the_summary_ends_with_the_command_that_comes_next(continuation, verdict, expected):
-    record = SimpleNamespace(attributes={"continuation": continuation, "verdict": verdict})
+def test_the_summary_ends_with_the_command_that_comes_next(continuation, verdict, tested, expected):
+    record = SimpleNamespace(attributes={"continuation": continuation, "verdict": verdict}, has_test_rows=tested)
     run = SimpleNamespace(predictor=SimpleNamespace(record=record))
     assert output._next_commands(run, "'a b.nc'") == expected

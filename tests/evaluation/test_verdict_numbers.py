@@ -185,72 +185,6 @@ def test_the_final_inspection_is_summarised_by_mean_or_half_of_the_worst():
     assert "direction is 1.5 times the posterior variance, as estimated" in outcome.bias(alone)
 
 
-RECORD: dict[str, Any] = {"names_a_model": True, "draw_weights": None, "has_training_rows": False}
-
-
-def test_remoteness_is_in_standard_deviations_of_the_data(monkeypatch):
-    """Targets have mean 10 and sd 0.25, and the second target is constant.
-
-    Predictions are 11.5, or 1000 in a third of all draws.
-    """
-    monkeypatch.setattr(Predictor, "classifies", False)
-    monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [9, 7], [0.25, 1]))))
-    predictor: Any = Predictor.__new__(Predictor)
-    above = np.full((2, 3, 4, 2), [11.5 - 9, 50.0 - 7])
-    above[:, 0] = 1000.0
-
-    def remoteness(*targets: float) -> dict[str, float]:
-        y = np.stack([np.array(targets), np.full(len(targets), 7.0)], 1)
-        predictor.record = types.SimpleNamespace(**RECORD, array=lambda group, name: y)
-        return diagnostics.distance_from_data(predictor, {"predictive means": above}, 4)
-
-    assert remoteness(9.75, 10.25) == {"remoteness": pytest.approx(6.0)}
-    assert remoteness(8.0, 12.0) == {"remoteness": pytest.approx(0.75)}
-    assert remoteness(10.0, 10.0) == {}
-    assert remoteness() == {}
-
-
-def test_remoteness_is_of_the_worst_target_above_or_below(monkeypatch):
-    monkeypatch.setattr(Predictor, "classifies", False)
-    monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [0, 0], [1, 1]))))
-    predictor: Any = Predictor.__new__(Predictor)
-    y = np.array([[-2.0, 5.0], [2.0, 5.5]])
-    predictor.record = types.SimpleNamespace(**RECORD, array=lambda group, name: y)
-    for means, expected in (([-6.0, 5.25], 3.0), ([-6.0, 4.0], 5.0), ([1.0, 6.25], 4.0)):
-        result = diagnostics.distance_from_data(predictor, {"predictive means": np.full((2, 3, 4, 2), means)}, 4)
-        assert result == {"remoteness": pytest.approx(expected)}
-    predictor.model = None
-    for change in ({"names_a_model": False}, {"draw_weights": np.ones(6) / 6}):
-        predictor.record = types.SimpleNamespace(**RECORD | change)
-        assert diagnostics.distance_from_data(predictor, {}, 4) == {}
-
-
-def test_one_chain_of_four_that_left_the_data_is_seen(monkeypatch):
-    """The predictions of a chain, or its noise scale, are far from the data.
-
-    In the units of the data, the rows under N(0, 1) have the mean log density -log(2 pi e) / 2.
-    """
-    monkeypatch.setattr(Predictor, "classifies", False)
-    monkeypatch.setattr(Predictor, "scaler", Scaler(*(np.array(v, np.float32) for v in ([0], [1], [0], [0.5]))))
-    monkeypatch.setattr(diagnostics.thinning, "density_rows", lambda predictor, probes: 2)
-    predictor: Any = Predictor.__new__(Predictor)
-    y = np.array([[-1.0], [1.0]])
-    rows = {"has_training_rows": True, "training_rows": lambda most: (y, y)}
-    predictor.record = types.SimpleNamespace(**RECORD | rows, array=lambda group, name: y)
-    means, density = np.zeros((4, 5, 3, 1)), np.full((4, 5), 2 * -3.0)
-    means[2, :3], density[1, :3] = 7.0, 2 * -50.0
-    result = diagnostics.distance_from_data(
-        predictor, {"predictive means": means, "the training rows' log density": density}, 4
-    )
-    guessed = -np.log(2 * np.pi * np.e) / 2
-    assert result == {"remoteness": pytest.approx(7.0), "deficit": pytest.approx(50 + guessed)}
-    density[3] = np.nan
-    result = diagnostics.distance_from_data(
-        predictor, {"predictive means": means, "the training rows' log density": density}, 4
-    )
-    assert not result["deficit"] <= 100
-
-
 def test_convergence_is_tested_on_means_spreads_densities_and_parameters(monkeypatch):
     """Means are in units of the data. A row with a spread that is not finite is left out."""
     means = np.arange(24.0).reshape(2, 3, 2, 2)
@@ -342,25 +276,6 @@ def test_a_diagnosis_uses_some_draws_and_all_steps(monkeypatch):
     assert (result["unseen"], result["regime_ok"], result["regime"]) == (0.5, 1, "fine")
     all_draws.record.thin = 1
     assert diagnostics.of_run(all_draws)["ebfmi"] > 1
-
-
-def test_surprise_is_a_rows_loss_relative_to_guessing(monkeypatch):
-    """Three classes; the log densities of four rows sum to -8 on average, given or computed again."""
-    monkeypatch.setattr(Predictor, "classifies", True)
-    monkeypatch.setattr(Predictor, "signature", types.SimpleNamespace(class_names=("a", "b", "c")))
-    monkeypatch.setattr(diagnostics.thinning, "density_rows", lambda predictor, probes: 4)
-    rows = np.zeros((4, 1)), np.zeros(4, int)
-    values = np.broadcast_to(np.array([-1.0, -2.0, -2.0, -3.0]), (2, 3, 4))
-    predictor: Any = Predictor.__new__(Predictor)
-    predictor.log_likelihoods = lambda x, y, indices: values[:, indices]
-    about: dict[str, Any] = {"names_a_model": True, "draw_weights": None, "has_training_rows": True, "shape": (2, 3)}
-    predictor.record = types.SimpleNamespace(**about, training_rows=lambda count: rows)
-    expected = {"surprise": pytest.approx(2 / np.log(3))}
-    assert diagnostics.distance_from_data(predictor, {}, 4) == expected
-    twice = {"the training rows' log density": np.full((2, 3), -16.0)}
-    assert diagnostics.distance_from_data(predictor, twice, 4) == {"surprise": pytest.approx(4 / np.log(3))}
-    predictor.record.has_training_rows = False
-    assert diagnostics.distance_from_data(predictor, twice, 4) == {}
 
 
 def test_weights_are_judged_by_their_tail():

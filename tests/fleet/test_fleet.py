@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fake_plugins
 import numpy as np
 import pytest
 import tiny
@@ -22,6 +23,7 @@ from bnnzoo import cli, store
 from bnnzoo.cli import job as child
 from bnnzoo.cli.fleet_runs import RunFiles, missing_jobs, row_of
 from bnnzoo.cli.fleet_screen import FleetScreen, PlainLine
+from bnnzoo.cli.zoo import _packages
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.fleet import Job, Outcome, parse_seeds, points
 from bnnzoo.fleet.children import Children
@@ -95,6 +97,7 @@ def test_the_points_of_a_sweep():
         ("sweep: {sed: [0, 1]}\n", "r.yaml:3:15: sed: unknown key; did you mean 'seed'?"),
         ("sweep:\n  seed: [0, one]\n", "r.yaml:4:13: seed: must be an integer"),
         ("sweep: {sampler.step_size: [1e-3, -1]}\n", "r.yaml:3:35: sampler.step_size: must be > 0"),
+        (f"sweep: {{columns: [{'x' * 250}, a]}}\n", "r.yaml: the name of a run is too long for a file (got r,col"),
         ("sweep: {sampler: [mala, malta]}\n", "no sampler named 'malta'"),
         ("seed: 0\n", "--seeds: must be"),
     ],
@@ -116,6 +119,9 @@ def test_a_sweep_is_several_runs(tmp_path, monkeypatch, capsys):
         "r.yaml: sweep: defines several runs, but this command makes one run; use bnnzoo zoo run r.yaml"
         in capsys.readouterr().err
     )
+    Path("my r.yaml").write_text("sweep: {seed: [0, 1]}\n")
+    assert cli.run(["sample", "linear", "mala", "--config", "my r.yaml"]) == 2
+    assert "use bnnzoo zoo run linear.mala --config 'my r.yaml'\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -382,6 +388,14 @@ def test_a_machine_with_another_zoo_is_refused(tmp_path):
         UsageError, match=r"one: this machine has other package versions: bnnzoo is .*, expected 0\.0, x is absent"
     ):
         child._run(job)
+
+
+def test_a_job_needs_the_packages_of_its_parts_and_of_its_data(site):
+    hook = "from bnnzoo import Entry, hookimpl\n\n@hookimpl\ndef bnnzoo_datasets():\n    return [{}]\n"
+    fake_plugins.install(site, "good", hook.format("Entry('rows', 'good_target:rows', 'rows')"))
+    for options, names in (({}, {"bnnzoo"}), ({"data": "rows"}, {"bnnzoo", "good"})):
+        assert set(dict(_packages(tiny.recipe("mala", **options)))) == names
+    assert "good" in dict(_packages(tiny.recipe("mala", keep="predictions", keep_at="good:rows")))
 
 
 def test_one_option_of_a_sweep_has_one_name(tmp_path):

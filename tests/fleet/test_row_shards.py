@@ -57,6 +57,16 @@ def test_an_error_of_the_function_is_raised(shards):
         shards(_fail, None, np.zeros(3))
 
 
+def _fail_as_dask_does(shared, x):
+    raise KeyError("a key")
+
+
+def test_an_error_of_the_function_is_not_a_lost_worker(shards):
+    with pytest.raises(BnnzooError, match=r"a worker failed \(KeyError: 'a key'\)") as caught:
+        shards(_fail_as_dask_does, None, np.zeros(3))
+    assert not isinstance(caught.value, LostWorkersError)
+
+
 @pytest.mark.usefixtures("as_options")
 def test_a_scheduler_without_workers_is_refused(cluster, monkeypatch):
     monkeypatch.setattr(row_shards.RowShards, "_workers", lambda _: [])
@@ -159,6 +169,19 @@ def test_a_predictor_can_be_pickled_with_its_file(tmp_path):
     x = run.test_rows()[0] if run.predictor.record.has_test_rows else run.predictor.record.training_rows(5)[0]
     copied = pickle.loads(content)
     np.testing.assert_array_equal(copied.functions(x), run.predictor.functions(x))
+
+
+def test_a_predictor_of_an_unfinished_run_is_pickled_with_its_part_files(tmp_path):
+    """A file of an earlier stop may be beside the part files, but has fewer draws."""
+    recipe = tiny.recipe("mala", draws=20_000, warmup=20, thin=1000)
+    with pytest.raises(BnnzooError, match="of 20000 draws"):
+        entrances.run_recipe(recipe, out=tmp_path / "run.nc", **tiny.stopped(12))
+    predictor = bnnzoo.open(tmp_path / "run.nc").predictor
+    (tmp_path / "run.nc").write_bytes(b"an earlier file")
+    copied = pickle.loads(pickle.dumps(predictor))
+    assert copied.record.shape == predictor.record.shape
+    x = predictor.record.training_rows(5)[0]
+    np.testing.assert_array_equal(copied.functions(x), predictor.functions(x))
 
 
 def test_a_scheduler_needs_a_pass_over_all_rows(tmp_path, capsys):

@@ -8,6 +8,7 @@ import fake_plugins
 import pytest
 
 from bnnzoo import cli
+from bnnzoo.api import entrances
 from bnnzoo.errors import NotFoundError, UsageError
 from bnnzoo.observers import AbstractObserver, RunFailure
 from bnnzoo.observers.selection import select_observers
@@ -76,6 +77,16 @@ def test_objects_and_texts_can_be_mixed(tmp_path):
     assert (tmp_path / "log.jsonl").is_file()
     select_observers(first).observe(FAILURE)
     assert len(first.reports) == 2
+
+
+def test_only_the_first_process_makes_the_observers(tmp_path, monkeypatch):
+    """The folder of the log may be local to the machine of the first process."""
+    log_to = f"jsonl:{tmp_path / 'gone' / 'log.jsonl'}"
+    with pytest.raises(UsageError, match="gone does not exist"):
+        entrances.first_process_log(log_to)
+    monkeypatch.setattr(entrances.Processes, "current", lambda: entrances.Processes(count=1, rank=1))
+    entrances.first_process_log(log_to).observe(FAILURE)
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_name_suggests_a_similar_one(as_options):

@@ -127,6 +127,15 @@ def test_the_range_and_the_truth_are_those_asked_for(folder, tmp_path):
     assert over.table["run"].unique().tolist() == ["1 a", "2 a"]
 
 
+def test_messages_in_python_name_the_keywords_of_plot_to(folder, tmp_path):
+    run = bnnzoo.open(folder / "a.nc")
+    with pytest.raises(UsageError, match=r'^range: requires the picture band; add names="band"$'):
+        run.plot_to(tmp_path / "x.png", names="slices", range=(0.0, 1.0))
+    with pytest.raises(UsageError, match=r"^formats: must be png"):
+        run.plot_to(tmp_path / "pictures", formats="bmp")
+    assert [row["picture"] for row in run.plot_to(tmp_path / "x.png", names="band", range=(0.0, 1.0))] == ["band"]
+
+
 def test_unfamiliar_rows_of_an_array_have_a_name(folder):
     a, b = bnnzoo.open(folder / "a.nc"), bnnzoo.open(folder / "b.nc")
     picture = a.plot("ood", others=[b], spec=np.linspace(5, 9, 20)[:, None])

@@ -109,6 +109,45 @@ def test_every_picture_has_a_caption_data_and_a_file(name, tmp_path):
     assert dict(mpl.rcParams) == before
 
 
+def logarithmic() -> dict[str, plots.Picture]:
+    wide = plots.Statistic("sigma2", np.geomspace(1e-3, 1e5, 200)[None])
+    short = plots.Descent("late", None, 500, 1, RNG.normal(size=(1, 900)))
+    return {
+        "decades": loss(),
+        "less than a decade": plots.loss([short]),
+        "steps": plots.steps([wide]),
+        "rows": plots.reliability(RNG.integers(0, 3, 400), RNG.dirichlet([0.5] * 3, 400)),
+    }
+
+
+def test_the_labels_of_a_logarithmic_axis_are_plain_numbers():
+    labels = {}
+    for name, picture in logarithmic().items():
+        assert "mathdefault" not in picture.inline_svg()
+        panel = picture.figure.axes[-1]
+        axis = panel.xaxis if panel.get_xscale() == "log" else panel.yaxis
+        assert axis.get_scale() == "log"
+        labels[name] = {tick.get_text() for tick in axis.get_ticklabels(which="both")} - {""}
+    assert labels["decades"] >= {"1", "10", "100"}
+    assert labels["less than a decade"] >= {"600", "1000"}
+    assert labels["rows"] >= {"1", "10", "100"}
+    assert len({float(label) for label in labels["steps"]}) > 3
+
+
+def test_a_column_called_as_a_number_of_the_table_keeps_its_values():
+    grid = np.linspace(-2, 2, 41)
+    for table in (
+        plots.band(one_band(), feature="sd", target="y").table,
+        plots.bands([one_band()], feature="sd", target="y").table,
+        plots.density_of_one(grid, grid, grid, grid, grid, column="density").table.rename(columns={"density": "sd"}),
+    ):
+        (name,) = (name for name in table if name.endswith(" (values)"))
+        np.testing.assert_array_equal(table[name], grid)
+        assert "sd" in table
+    table = plots.density_of_two((grid, grid), np.ones((41, 41)), np.zeros((2, 2)), columns=("density", "b")).table
+    assert list(table) == ["density (values)", "b", "density"]
+
+
 def test_the_band_shows_its_parts():
     picture = band()
     above, below = picture.figure.axes

@@ -274,6 +274,15 @@ def test_the_subtitle_says_what_is_unusual_of_a_run():
     assert page._subtitle(odd) == f"{expected} · bnnzoo 1.2"
 
 
+def test_the_report_promises_the_same_draws_only_if_its_command_gives_them():
+    recipe = "data: houses.csv\nmodel: linear\nsampler: nuts\n"
+    assert "gives the same draws bit for bit:" in page._reproduce({}, recipe)
+    for name, value in (("inexact_resume", "jax 0.1, not 0.2"), ("padded_rows", 64), ("row_shards", 2)):
+        text = page._reproduce({name: value}, recipe)
+        assert "samples the same posterior, but gives other draws, because the" in text
+        assert "bit for bit" not in text
+
+
 # ---- the answers ---------------------------------------------------------------------------------
 
 

@@ -41,6 +41,18 @@ def hello(name: str, twice: Annotated[bool, typer.Option("--twice", help="say it
 def fail() -> None:
     raise ZeroDivisionError("oops")
 
+@app.command()
+def end(how: str) -> object:
+    if how == "exit":
+        raise typer.Exit
+    if how == "gate":
+        raise typer.Exit(3)
+    if how == "abort":
+        raise typer.Abort
+    if how == "refuse":
+        raise typer.BadParameter("must be even")
+    return {"int": 12, "text": "twelve"}[how]
+
 def single(count: int = 1) -> None:
     "One command alone."
     print("single", count)
@@ -104,6 +116,23 @@ def test_an_error_in_a_plugins_command_names_the_plugin(site, capsys):
     assert "good_target.py:16): ZeroDivisionError: oops (run again with --debug" in err
     assert cli.run(["--debug", "greet", "fail"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "message"),
+    [
+        ("exit", 0, ""),
+        ("gate", 3, ""),
+        ("abort", 1, "bnnzoo: aborted\n"),
+        ("refuse", 2, "bnnzoo: Invalid value: must be even; try bnnzoo greet end --help\n"),
+        ("int", 0, ""),
+        ("text", 0, ""),
+    ],
+)
+def test_a_plugins_command_ends_as_in_typer(site, how, code, message, capsys):
+    install(site)
+    assert cli.run(["greet", "end", how]) == code
+    assert capsys.readouterr().err == message
 
 
 @pytest.mark.parametrize(

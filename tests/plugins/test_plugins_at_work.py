@@ -198,6 +198,21 @@ def test_a_network_with_a_wrong_number_of_outputs_is_refused(site, places, messa
     )
 
 
+def test_a_default_that_no_recipe_can_contain_is_refused_before_the_run(site, capsys):
+    hook = fake_plugins.GOOD.format(name="fresh", module="good").replace(', "exact"', "")
+    fake_plugins.install(site, "good", hook.replace("bnnzoo_samplers", "bnnzoo_models"))
+    source = MODEL.format(call="return self.weight @ x", build="return None")
+    (site / "good_target.py").write_text(source + "    clip: float = float('inf')\n")
+    arguments = tiny.arguments("random-walk")
+    arguments[arguments.index("linear")] = "fresh"
+    assert cli.run([*arguments, "-o", str(site / "run.nc")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "good_target:Thing: field clip: its default must be finite (got inf)" in line
+    assert not list(site.glob("run.nc*"))
+    assert cli.run(["plugins", "--check"]) == 3
+    assert "good.py:4: model good:fresh (good_target:Thing): good_target:Thing: field clip" in capsys.readouterr().out
+
+
 def test_an_internal_error_lists_the_plugins(site, capsys):
     """This applies if no plugin code is in the traceback, as for errors that JAX raises about its input."""
     install(site, step="return State(state.position), {'position': key}")

@@ -52,6 +52,11 @@ def test_a_name_is_found_in_any_case_and_with_its_distribution():
     assert registry.find("samplers", "MALA") is registry.find("samplers", "bnnzoo:mala")
 
 
+def test_the_full_name_of_a_built_in_part_has_no_distribution():
+    assert [registry.full_name("models", name) for name in ("mlp", "MLP", "bnnzoo:mlp")] == ["mlp"] * 3
+    assert registry.full_name("models", "own:Net") == "own:Net"
+
+
 @pytest.mark.parametrize("kind", [kind for kind in registry.KINDS if kind != "datasets"])
 def test_each_target_exists(kind):
     for name, entry in registry.entries(kind).items():

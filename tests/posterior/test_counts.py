@@ -15,12 +15,14 @@ from scipy import special, stats
 
 import bnnzoo
 from bnnzoo import cli
+from bnnzoo.api.run_predictions import AbstractRunPredictions
 from bnnzoo.assembly import Problem
-from bnnzoo.data import load, load_like
+from bnnzoo.data import Signature, load, load_inputs, load_like
+from bnnzoo.data.formats.frames import with_exposure
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.formulas import metrics
 from bnnzoo.evaluation.formulas.metrics import Estimate
-from bnnzoo.evaluation.predictions import predictive_samples
+from bnnzoo.evaluation.predictions import new_rows, predictive_samples
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.scores import count_tests
 from bnnzoo.models.linear import Linear
@@ -258,8 +260,8 @@ def test_new_rows_need_the_exposure():
         load_like(FRAME.drop(columns="days"), like)
     reloaded = load_like(FRAME[["y", "x", "days"]], like)
     np.testing.assert_array_equal(reloaded.x[:, 1], DAYS.astype(np.float32))
-    with pytest.raises(UsageError, match="give it as the last column"):
-        bnnzoo.data.load_inputs(X, like)
+    with pytest.raises(UsageError, match=r"the exposure is missing; give the columns days, x$"):
+        load_inputs(X, like)
 
 
 @pytest.mark.slow
@@ -392,3 +394,43 @@ def test_overdispersed_and_inflated_counts_are_named_with_a_likelihood_to_try():
     )
     assert "try --likelihood zero-inflated-poisson" in messages
     assert metrics.flat(findings_found)["zeros"] == 0.14
+
+
+def test_an_impossible_count_in_new_rows_is_named_with_its_place(tmp_path, monkeypatch):
+    frame = pd.concat([FRAME, pd.DataFrame({"days": [5.0], "x": [np.nan], "y": [1.0]})])
+    problem = _problem(frame, missing="drop")
+    predictor: Any = Predictor.__new__(Predictor)
+    predictor.record = SimpleNamespace(has_training_rows=False)
+    description = problem.require_description()
+    values = {"signature": description.signature, "scaler": description.scaler, "posterior": problem.posterior}
+    for name, value in values.items():
+        monkeypatch.setattr(Predictor, name, value)
+    new = FRAME[:5].assign(x=[0.1, None, 0.2, 0.3, 0.4], y=[1.0, 2, 3, -1, 0])
+    new.to_csv(path := tmp_path / "new.csv", index=False)
+    place = "of the 4 rows without missing cells, likelihood poisson: row 3, target 1: not a count"
+    with pytest.warns(UserWarning, match="1 of 5 rows left out"), pytest.raises(UsageError) as error:
+        new_rows.evaluation_rows(predictor, path)
+    assert str(error.value).startswith(f"{path}: {place}")
+
+
+@pytest.mark.parametrize("columns", [["days", "x", "z"], ["x", "days", "z"], ["x", "z", "days"]])
+def test_columns_of_an_array_are_those_of_the_training_table_in_its_order(columns, monkeypatch):
+    frame = FRAME.assign(z=Y + 1)[[*columns, "y"]]
+    train = load(frame, target=["y"], exposure="days")
+    signature = Signature.from_json(train.signature.to_json())
+    array = frame[columns].to_numpy()
+    np.testing.assert_array_equal(load_inputs(array, signature), train.x)
+    np.testing.assert_array_equal(load_like((array, Y), signature).x, train.x)
+    monkeypatch.setattr(new_rows, "inputs_of", lambda predictor, x, unseen: load_inputs(x, predictor.signature))
+    run: Any = SimpleNamespace(predictor=SimpleNamespace(signature=signature))
+    for others in (frame.drop(columns=["y", "days"]), frame.drop(columns=["y", "days"]).to_numpy()):
+        np.testing.assert_array_equal(AbstractRunPredictions._rows(run, others, None, DAYS), train.x)
+
+
+def test_booleans_beside_an_exposure_are_inputs_of_a_prediction(monkeypatch):
+    x = X > 0
+    problem = _problem(with_exposure(x, DAYS).rename(columns={"exposure": "days"}).assign(y=Y), test_fraction=0.0)
+    predictor: Any = SimpleNamespace(signature=problem.train.signature)
+    monkeypatch.setattr(new_rows, "inputs_of", lambda predictor, x, unseen: load_inputs(x, predictor.signature))
+    rows = AbstractRunPredictions._rows(SimpleNamespace(predictor=predictor), x, None, DAYS)
+    np.testing.assert_array_equal(rows, problem.train.x)

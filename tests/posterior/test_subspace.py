@@ -22,6 +22,7 @@ from bnnzoo.models import Cnn, Linear, Mlp
 from bnnzoo.posterior import NetworkPosterior
 from bnnzoo.posterior.layout import network_layout
 from bnnzoo.posterior.likelihoods import Bernoulli, Gaussian
+from bnnzoo.posterior.moments import Moments
 from bnnzoo.posterior.priors import FanIn, Hierarchical, Laplace, Normal
 from bnnzoo.posterior.subspace import COORDINATES, InducedNormal, SubspaceChoice, SubspaceNetwork, normal_moments
 from bnnzoo.recipe import resolve
@@ -201,6 +202,18 @@ def test_the_induced_prior_is_the_prior_of_the_network_on_the_subspace(prior):
     # Positive control: the test detects a prior that is centred at the mode.
     centred = -np.sum(z**2 / np.asarray(block.prior.scale) ** 2, 1) / 2
     assert np.abs((centred - centred[0]) - (full - full[0])).max() > 0.1
+
+
+def test_the_prior_of_a_learned_scale_is_that_of_the_whole_network():
+    narrow = Moments({"likelihood_scale": np.array(-1.5)}, {"likelihood_scale": np.array(0.01)})
+    whole = _whole(narrow, likelihood=Gaussian())
+    block = _restricted(whole, *_subspace(whole, 4))
+    draw = block.sample_prior(key=KEY)
+    assert abs(draw[-1] + 1.5) < 0.1
+    changes = []
+    for posterior, theta in ((block, draw), (whole, jnp.append(jnp.zeros(whole.layout.network.dim), draw[-1]))):
+        changes.append(posterior.log_prior(theta) - posterior.log_prior(theta.at[-1].add(0.02)))
+    np.testing.assert_allclose(changes[0], changes[1], rtol=1e-3)
 
 
 def test_the_likelihood_is_that_of_the_whole_network():

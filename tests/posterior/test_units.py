@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -13,9 +14,10 @@ import bnnzoo
 from bnnzoo import cli
 from bnnzoo.assembly.units import fields_in_target_units, in_network_units, sentences
 from bnnzoo.data import Scaler
+from bnnzoo.errors import UsageError
 from bnnzoo.posterior.censored import Censored
 from bnnzoo.posterior.likelihoods import Gaussian, Heteroscedastic, Poisson, StudentT
-from bnnzoo.recipe import resolve
+from bnnzoo.recipe import TargetUnits, resolve
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 2)).astype(np.float32)
@@ -178,3 +180,18 @@ def test_regime_ok_is_shown_only_where_a_sampler_has_a_guard(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["regime_ok"] == "not-applicable"
     assert cli.run(["diagnose", out]) == 0
     assert "\nregime_ok" not in capsys.readouterr().out
+
+
+class WithFields(Gaussian):
+    floor: Annotated[float | None, TargetUnits()] = None
+    levels: Annotated[tuple[float, ...] | None, TargetUnits()] = None
+
+
+def test_fields_without_a_number_are_not_converted_and_lists_are_refused():
+    zero, one, four = (np.array([v], np.float32) for v in (0, 1, 4))
+    scaler, recipe = Scaler(zero, one, zero, four), resolve("linear", "nuts", [], {"data": "t.csv"})
+    assert in_network_units(WithFields(0.5), scaler, "data") == WithFields(np.float32(0.125))
+    assert in_network_units(WithFields(0.5, floor=2.0), scaler, "data").floor == 0.5
+    assert len(sentences(WithFields(0.5), scaler, recipe, ["y"])) == 1
+    with pytest.raises(UsageError, match=r"levels: a field that is marked with TargetUnits must be a number"):
+        in_network_units(WithFields(levels=(1.0, 2.0)), scaler, "data")

@@ -139,6 +139,8 @@ class TestFields:
             ("hidden", "[50, 20]", (50, 20)),
             ("hidden", 30, (30,)),
             ("hidden", [3, 4], (3, 4)),
+            ("hidden", np.array([3, 4]), (3, 4)),
+            ("batch_size", np.array(64), 64),
             ("hidden", "", ()),
             ("hidden", "(5,)", (5,)),
             ("variance", "batch-means", "batch-means"),
@@ -183,6 +185,7 @@ class TestFields:
             ("correction", 4, "must be one of 0, 1, 2, 3 (got 4)"),
             ("correction", True, "must be one of 0, 1, 2, 3 (got true)"),
             ("scale", "0", "must be > 0 or learned (got 0.0)"),
+            ("scale", np.array([0.5, 1.0]), "must be a number > 0 or learned (got [0.5, 1.0])"),
             ("swap", 1, "must be true or false (got 1)"),
             ("swap", "maybe", "must be true or false (got 'maybe')"),
         ],
@@ -535,6 +538,26 @@ def test_a_field_called_name_is_refused():
 
     with pytest.raises(BnnzooError, match="Named: no field may be called name"):
         fields_of(Named)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "message"),
+    [
+        (Annotated[float, Gt(0)], 0.0, "must be > 0 (got 0.0)"),
+        (float, math.inf, "must be finite (got inf)"),
+        (float, None, "must be a number (got nothing)"),
+        (dict, {"a": 1}, "must be a value that a recipe can contain (got {'a': 1})"),
+        (np.ndarray, np.ones(2), "must be a value that a recipe can contain (got [1.0, 1.0])"),
+        (tuple[tuple[int, int], ...], ((1, 2), (3, 4)), "must not be a nested list (got ((1, 2), (3, 4)))"),
+    ],
+)
+def test_a_default_that_no_recipe_can_contain_is_refused(annotation, default, message):
+    """The file of a run contains all defaults, so its recipe could not be read."""
+    field = dataclasses.field(default_factory=lambda: default)
+    cls = dataclasses.make_dataclass("Odd", [("value", annotation, field)])
+    with pytest.raises(BnnzooError) as caught:
+        fields_of(cls)
+    assert f"Odd: field value: its default {message}; the values of fields are numbers" in str(caught.value)
 
 
 def test_an_integer_beyond_int64_is_refused_in_one_line():

@@ -499,15 +499,19 @@ def test_a_whole_matrix_is_summed_by_blocks_of_as_many_rows_as_parameters(output
 
 
 def test_a_learned_scale_has_its_exact_curvature():
+    """Each of two targets has its own scale."""
     x = np.linspace(-1, 1, 30, dtype=np.float32)[:, None]
-    y = x + 0.2 * np.random.default_rng(0).normal(size=x.shape).astype(np.float32)
-    posterior = NetworkPosterior.of(Mlp((2,)).build((1,), 1, key=jax.random.key(0)), Gaussian(), Normal(), x, y)
-    theta = posterior.position(Mlp((2,)).build((1,), 1, key=jax.random.key(1)))
+    y = x + np.float32([0.2, 2.0]) * np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
+    likelihood = Gaussian().of_targets(2)
+    posterior = NetworkPosterior.of(Mlp((2,)).build((1,), 2, key=jax.random.key(0)), likelihood, Normal(), x, y)
+    theta = posterior.position(Mlp((2,)).build((1,), 2, key=jax.random.key(1)))
     hessian = jax.jit(jax.hessian(posterior.log_density))(theta)
     for make in (_curvature.full, _curvature.kronecker, _curvature.diagonal):
         covariance_of_fit = _covariance(make, posterior, theta)
-        np.testing.assert_allclose(covariance_of_fit[-1, -1], -1 / hessian[-1, -1], rtol=1e-3)
-        np.testing.assert_allclose(covariance_of_fit[-1, :-1], 0, atol=1e-6)
+        np.testing.assert_allclose(
+            covariance_of_fit[-2:, -2:], np.diag(-1 / np.diag(hessian)[-2:]), rtol=1e-3, atol=1e-9
+        )
+        np.testing.assert_allclose(covariance_of_fit[-2:, :-2], 0, atol=1e-6)
 
 
 @pytest.mark.parametrize("make", [_curvature.full, _curvature.kronecker])

@@ -30,6 +30,7 @@ from bnnzoo.samplers.sgmcmc import sms_ubu
 from bnnzoo.samplers.subsampled import influence as _influence
 from bnnzoo.samplers.subsampled import metropolis, row_probabilities
 from bnnzoo.samplers.subsampled.noise_penalty import estimate_difference
+from bnnzoo.sampling.devices import jax_settings
 
 ONE, KEY = jnp.ones(()), jax.random.key(0)
 
@@ -931,3 +932,15 @@ def test_an_exploration_leaves_at_least_one_step():
     Sgld().check(posterior)
     with pytest.raises(UsageError, match="must leave at least one step of each cycle of 2 steps for draws"):
         Sgld(schedule="cyclical", exploration=0.75, cycle=2).check(posterior)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_an_exploration_has_its_fraction_of_the_steps_of_a_cycle(precision):
+    with jax_settings.arithmetic(precision):
+        posterior = GaussianMean(np.zeros(10))
+        for exploration, cycle, expected in ((0.99, 100, 99), (0.98, 50, 49), (0.8, 5, 4), (0.5, 3, 2), (0.0, 3, 0)):
+            sampler = Sgld(step_size=0.1, batch_size=1, schedule="cyclical", exploration=exploration, cycle=cycle)
+            sampler.check(posterior)
+            state = sampler.init(posterior, jnp.zeros(1), num_warmup=0, key=KEY)
+            _, stats = eqx.filter_jit(sampler.step)(posterior, state, key=KEY)
+            assert int(stats["n_steps"]) == 1 + expected

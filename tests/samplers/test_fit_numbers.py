@@ -288,6 +288,45 @@ def test_local_noise_uses_the_arranged_inputs():
     np.testing.assert_allclose(result[:, 0], (x.astype(float) - 80) / 60 @ [0.4, -0.2] + 0.1, rtol=1e-5)
 
 
+class Unusual(eqx.Module):
+    """A network that calls only `last` once per row."""
+
+    read: eqx.nn.Linear
+    tokens: eqx.nn.Linear
+    normed: eqx.nn.WeightNorm
+    repeated: eqx.nn.Linear
+    last: eqx.nn.Linear
+
+    def __call__(self, x: Any) -> Any:
+        h = jnp.tanh(self.read.weight @ x + self.read.bias)
+        h = self.normed(jnp.sum(jax.vmap(self.tokens)(jnp.stack([h, 2 * h])), 0))
+        return self.last(jnp.tanh(self.repeated(self.repeated(h))))
+
+
+def test_local_noise_is_only_of_layers_that_a_row_calls_once():
+    first, *layers = (eqx.nn.Linear(2, 2, key=key) for key in jax.random.split(KEY, 5))
+    network = Unusual(first, layers[0], eqx.nn.WeightNorm(layers[1]), *layers[2:])
+    x = np.float32([[1.0, -2.0], [0.5, 0.3], [0.5, 0.3]])
+    posterior = NetworkPosterior.of(network, Gaussian(0.5), Normal(), x, np.zeros((3, 2), np.float32))
+    theta = 0.5 * jax.random.normal(KEY, (posterior.layout.dim,))
+    is_last = jnp.concatenate([jnp.full(b.size, b.name.startswith("last")) for b in posterior.layout.blocks])
+    outputs = jax.jit(lambda scale: pre_activations.outputs(posterior, theta, scale, theta, jnp.asarray(x), key=KEY))
+    np.testing.assert_allclose(
+        outputs(jnp.where(is_last, 0.0, 1.0)), posterior.outputs(theta, jnp.asarray(x)), rtol=1e-5
+    )
+    noisy = outputs(jnp.ones_like(theta))
+    assert not np.allclose(noisy[1], noisy[2], atol=0.01)  # equal rows with noise of their own
+
+
+@pytest.mark.parametrize(
+    ("scale", "precision"), [(0.05, "float32"), (50.0, "float32"), (1e4, "float32"), (39.0, "float64")]
+)
+def test_bbb_starts_at_its_scale(scale, precision):
+    with jax_settings.arithmetic(precision):
+        state = Bbb(scale=scale).init(parabolas([1.0], [0.0]), jnp.zeros(1), num_warmup=9, key=KEY)
+        np.testing.assert_allclose(jax.nn.softplus(state.rho), scale, rtol=1e-5)
+
+
 def test_the_distance_of_a_mean_is_told_without_the_noise_of_the_pairs():
     """The slope is 1 - t^2 in each of many parameters.
 
@@ -662,9 +701,9 @@ def test_local_noise_of_a_layer_without_inputs_is_that_of_its_bias():
     layers = [eqx.nn.Linear(2, 1, use_bias=bias, key=KEY) for bias in (True, False)]
     for layer, expected in zip(layers, (0.3, 0.0), strict=True):
         wide = jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.3), layer)
-        noise = pre_activations._Dense(layer, wide, KEY)(jnp.zeros(2)) - layer(jnp.zeros(2))
+        noise = pre_activations._Dense(layer, layer, wide, KEY)(jnp.zeros(2)) - layer(jnp.zeros(2))
         assert float(noise[0]) == pytest.approx(expected * float(jax.random.normal(KEY, (1,))[0]), abs=1e-6)
-    slope = jax.grad(lambda x: pre_activations._Dense(layers[1], layers[1], KEY)(x)[0])(jnp.zeros(2))
+    slope = jax.grad(lambda x: pre_activations._Dense(*3 * [layers[1]], KEY)(x)[0])(jnp.zeros(2))
     assert np.isfinite(slope).all()
 
 

@@ -406,6 +406,37 @@ def test_a_run_resumed_after_warm_up_keeps_its_measured_thinning(tmp_path, monke
     )
 
 
+def test_a_run_resumed_in_warm_up_can_still_change_its_lengths(tmp_path, monkeypatch):
+    """The recipe in the file has all lengths, but the user has set only the number of draws."""
+    calls, steps = [], []
+
+    def record(problem, *_, start_seconds=None, **__):
+        calls.append(({"warmup", "thin", "draws"} - problem.recipe.where.keys(), start_seconds))
+        return problem
+
+    def plan(problem, *_, **__):
+        return problem.with_lengths(dataclasses.replace(problem.recipe, warmup=400, thin=1), problem.sampler)
+
+    monkeypatch.setattr(budget, "plan_lengths", plan)
+    monkeypatch.setattr(measured_lengths, "with_shorter_warmup", record)
+    monkeypatch.setattr(measured_lengths, "with_thinning", record)
+    recipe = tiny.recipe("mala", draws=40, budget="5m")
+    recipe = dataclasses.replace(recipe, where={name: recipe.where[name] for name in ("draws", "init", "budget")})
+    with pytest.raises(bnnzoo.errors.InterruptedRunError):
+        entrances.run_recipe(
+            recipe,
+            out=tmp_path / "run.nc",
+            observer=lambda p: steps.append(p.done) if p.phase == "warm-up" else None,
+            stop=lambda: bool(steps and steps[-1] >= 80),
+        )
+    first, number = calls[0], len(calls)
+    assert first[0] == {"warmup", "thin"}
+    assert first[1] > 0
+    resuming.resume(tmp_path / "run.nc")
+    assert len(calls) > number + 1
+    assert set(map(str, calls)) == {str(first), str((first[0], None))}
+
+
 def _shorter(problem, step, *, step_seconds, used, start=0.0):
     how = {"warmup_seconds": used, "start_seconds": start, "step_seconds": step_seconds}
     return measured_lengths.with_shorter_warmup(problem, problem.sampler, step=step, **how).recipe

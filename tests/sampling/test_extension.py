@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 import warnings
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import tiny
 import xarray as xr
 
 import bnnzoo
-from bnnzoo import cli
+from bnnzoo import cli, store
 from bnnzoo.api import entrances
 from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.plugins import registry
@@ -273,6 +274,47 @@ def test_a_changed_last_state_is_found(run, tmp_path):
         bnnzoo.resume(run, draws=30, progress=False)
     assert run.read_bytes() == before
     assert not (tmp_path / "run.nc.parts").exists()
+
+
+def test_an_extension_killed_while_it_copies_the_draws_can_be_repeated(run, tmp_path, monkeypatch):
+    def kill(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("bnnzoo.store.writer.Store.reveal", kill)
+        patched.setattr("bnnzoo.store.run_parts.remove_files", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            bnnzoo.resume(run, draws=30, progress=False)
+    assert list((tmp_path / "run.nc.parts").glob("p000-*"))
+    assert store.run_state(run) == "complete"
+    assert bnnzoo.resume(run, draws=30, progress=False).attributes["draws_done"] == 30
+    assert not (tmp_path / "run.nc.parts").exists()
+
+
+def test_an_interrupt_while_the_draws_are_copied_leaves_no_parts(run, tmp_path, monkeypatch):
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bnnzoo.store.writer.Store.reveal", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        bnnzoo.resume(run, draws=30, progress=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]
+
+
+def test_a_link_is_not_replaced_by_the_longer_run(run, tmp_path):
+    link = tmp_path / "link.nc"
+    link.symlink_to(run)
+    bnnzoo.resume(link, draws=25, progress=False)
+    assert link.is_symlink()
+    assert bnnzoo.open(run).attributes["draws_done"] == 25
+
+
+@pytest.mark.parametrize("option", [["--draws", "30"], ["--budget", "1m"]])
+def test_a_longer_run_needs_room_on_the_disk(option, run, monkeypatch, capsys):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage(10**12, 0, 10**3))
+    assert cli.run(["resume", str(run), *option]) == 2
+    assert capsys.readouterr().err.endswith(" GB are free; make room, or use a smaller --draws\n")
 
 
 def test_the_verdict_names_the_command_that_adds_draws(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import warnings
 
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 
 import bnnzoo
-from bnnzoo.assembly import row_source
+from bnnzoo.assembly import Problem, row_source
 from bnnzoo.errors import DamagedError, UsageError
 from bnnzoo.evaluation.evidence import estimators
 from bnnzoo.files import mapped
+from bnnzoo.plugins import registry
 from bnnzoo.posterior import passes
 from bnnzoo.posterior.permutation import permuted
+from bnnzoo.recipe import resolve
 
 ROWS = 600
 OPTIONS = {"chains": 2, "warmup": 0, "draws": 40, "likelihood": "gaussian", "seed": 5, "progress": False}
@@ -117,6 +120,37 @@ def test_a_run_is_extended_with_the_rows_of_its_data_file(data, make_large, tmp_
         warnings.simplefilter("ignore", bnnzoo.BnnzooWarning)
         extended = bnnzoo.resume(tmp_path / "short.nc", draws=80, progress=False)
     assert_same_draws(long, extended)
+
+
+def test_a_run_on_a_registered_data_set_is_resumed_with_rows_in_temporary_files(
+    data, make_large, tmp_path, monkeypatch
+):
+    make_large()
+    rows, load_part = bnnzoo.data.load(data), registry.load
+    monkeypatch.setattr(registry, "load", lambda kind, name: load_part(kind, name) if name != "big" else lambda: rows)
+    run = sampled("big", tmp_path / "run.nc", init="prior", draws=5)
+    assert run.attributes["rows_in_files"] == 1
+    assert "row_source" not in run.attributes
+    record = run.predictor.record
+    problem = Problem.restored(record.attributes, record.group("constant_data"), record.group("observed_data"))
+    assert problem.has_mapped_rows
+    assert problem.network_posterior.adds_by_block
+
+
+def test_a_data_set_in_temporary_files_has_no_file_to_refer_to(data, make_large):
+    make_large()
+    recipe, rows = resolve("mlp", "nuts", [], {"data": str(data)}), bnnzoo.data.load(data)
+    assert row_source.row_attributes(recipe, rows).keys() == {"row_source"}
+    for other in ({"data": None}, {"data": "digits"}, {"prior_from": "earlier.nc"}):
+        assert row_source.row_attributes(dataclasses.replace(recipe, **other), rows) == {"rows_in_files": 1}
+
+
+def test_rows_in_temporary_files_are_not_padded(data, make_large):
+    recipe = resolve("mlp", "nuts", [], {"data": str(data)})
+    assert Problem.from_recipe(recipe).in_bucket().posterior.num_data == 576
+    make_large()
+    problem = Problem.from_recipe(recipe)
+    assert problem.in_bucket() is problem
 
 
 @pytest.mark.parametrize("change", ["value", "length", "missing"])

@@ -38,6 +38,7 @@ from bnnzoo.sampling.loop.loop import Carry, Keys, carry_template, chunks
 from bnnzoo.sampling.loop.stuck_chains import STUCK_STEPS
 from bnnzoo.sampling.loop.warmup import StepSize, windows
 from bnnzoo.sampling.loop.worker import worker
+from bnnzoo.sampling.tuned import refuse_lost_fields, tuned_fields
 from bnnzoo.store import checkpoint
 from bnnzoo.store.writer import Store
 
@@ -129,6 +130,42 @@ def test_a_resumed_run_is_the_uninterrupted_one(sampler, stop, tmp_path):
 
 def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
+
+
+def _tune_to(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
+    """Let `tune` of mala return a sampler with these fields."""
+    monkeypatch.setattr(Mala, "tune", lambda self, _, states, **__: (dataclasses.replace(self, **fields), states))
+
+
+def test_a_resumed_run_has_the_numbers_that_tune_has_changed(monkeypatch, tmp_path):
+    _tune_to(monkeypatch, target_acceptance=0.9)
+    runs = [entrances.run_recipe(tiny.recipe("mala"), out=tmp_path / "whole.nc")]
+    with pytest.raises(InterruptedRunError):
+        entrances.run_recipe(tiny.recipe("mala"), out=tmp_path / "cut.nc", **tiny.stopped(1))
+    runs.append(resuming.resume(tmp_path / "cut.nc", progress=False))
+    xr.testing.assert_identical(*(run.posterior["posterior"].to_dataset() for run in runs))
+    assert all('"target_acceptance": 0.9' in run.attributes["tuned"] for run in runs)
+
+
+def test_a_tuned_field_that_no_checkpoint_can_hold_is_refused(monkeypatch, tmp_path):
+    _tune_to(monkeypatch, step_size=(0.1, 0.2))
+    with pytest.raises(BnnzooError, match=r"^sampler mala: choose or tune changed the field step_size; its new value"):
+        entrances.run_recipe(tiny.recipe("mala"), out=tmp_path / "run.nc")
+
+
+def test_tuned_fields_are_numbers_texts_and_booleans():
+    requested = Mala(step_size=0.1)
+
+    def fields(**after: Any) -> dict[str, Any]:
+        return tuned_fields(requested, dataclasses.replace(requested, **after))
+
+    assert fields() == fields(step_size=np.float32(0.1)) == {}
+    assert fields(step_size=0.3, target_acceptance=jnp.float32(0.7)) == {"step_size": 0.3, "target_acceptance": 0.7}
+    assert fields(target_acceptance=np.array(2)) == {"target_acceptance": 2}
+    for lost in (None, (0.1,), np.inf, np.zeros(2)):
+        assert fields(step_size=lost) == {}
+        with pytest.raises(BnnzooError, match="the field step_size"):
+            refuse_lost_fields(requested, dataclasses.replace(requested, step_size=lost))
 
 
 @pytest.mark.long
@@ -382,7 +419,8 @@ class _Witness(AbstractSampler[Any]):
         return _WitnessState(theta, jnp.float32(0.5), began, jnp.zeros(3, jnp.uint32))
 
     def step(self, posterior: Any, state: Any, *, key: Any) -> Any:
-        return state, {"key": jax.random.key_data(key), "acceptance_rate": jnp.ones(())}
+        first, second = jax.random.key_data(key)
+        return state, {"key_0": first, "key_1": second, "acceptance_rate": jnp.ones(())}
 
     def settle(self, posterior: Any, state: Any, *, final: bool, key: Any) -> Any:
         return state._replace(settled=jnp.append(jax.random.key_data(key), jnp.uint32(final)))
@@ -422,7 +460,8 @@ def test_the_run_loop_calls_tune_and_settle_with_their_keys(monkeypatch):
             settled_flags = run_chunks[end].carry.states.settled[chain].tolist()
             assert settled_flags == [*_folded_key(keys.settle, end, chain), end == 45]
         assert run_chunks[51].carry.states.begun[chain].tolist() == [*_folded_key(keys.states, chain), 45]
-        steps = np.concatenate([chunk.stats["key"][chain] for chunk in run_chunks.values()])
+        words = [[chunk.stats[name][chain] for chunk in run_chunks.values()] for name in ("key_0", "key_1")]
+        steps = np.stack([np.concatenate(values) for values in words], -1)
         # The last of the two steps of a draw counts.
         numbers = [*range(45), 46, 48, 50]
         np.testing.assert_array_equal(steps, [_folded_key(keys.chain, chain, number) for number in numbers])
@@ -736,6 +775,7 @@ def test_a_sampler_without_statistics_runs():
         ("draw", 0.0, "has the name draw, which bnnzoo needs for a dimension of the file"),
         ("", 0.0, "has no name"),
         ("phase", 1j, "is complex"),
+        ("moments", [1.0, 2.0], r"is not one number per step \(got moments with the shape \[2\]\)"),
     ],
 )
 def test_a_statistic_that_no_file_can_hold_is_refused(name, value, message):

@@ -15,6 +15,7 @@ import xarray as xr
 
 import bnnzoo
 from bnnzoo import cli
+from bnnzoo.api import choose_recipe
 from bnnzoo.api.choose_recipe import recipe_and_data
 from bnnzoo.assembly import sequential
 from bnnzoo.errors import BnnzooWarning, UsageError
@@ -221,15 +222,32 @@ def test_rows_are_scaled_as_in_the_earlier_run(network):
 def test_settings_and_initial_positions_are_those_of_the_earlier_run(tmp_path):
     out = tmp_path / "last.nc"
     _sample_network(out, init="prior", stochastic="last", **{"likelihood.scale": 0.4})
-    recipe = _problem(out, **{"model.hidden": "auto"}).recipe
-    assert (recipe.stochastic, recipe.init) == ("last", str(out))
-    assert recipe.model.fields["hidden"] == [3]
-    assert recipe.likelihood.fields["scale"] == 0.4
+    for options in ({"model.hidden": "auto"}, {"model": "bnnzoo:mlp", "likelihood": "bnnzoo:gaussian"}):
+        recipe = _problem(out, **options).recipe
+        assert (recipe.stochastic, recipe.init) == ("last", str(out))
+        assert recipe.model.fields["hidden"] == [3]
+        assert recipe.likelihood.fields["scale"] == 0.4
+    assert _problem(out, **{"likelihood.scale": 0.2}).recipe.likelihood.fields["scale"] == 0.2
     with pytest.raises(UsageError, match="the parameters that are not sampled must be those of the earlier run"):
         _problem(out, init="map")
     second = _sample_network(tmp_path / "second.nc", prior_from=str(out))
     fixed = [each.posterior["constant_data"]["fixed_layers_0_weight"] for each in (second, bnnzoo.open(out))]
     np.testing.assert_array_equal(*fixed)
+
+
+@pytest.mark.parametrize("max_rows", [10, 100])
+def test_a_chosen_recipe_has_the_model_of_the_earlier_run(max_rows, network, first, monkeypatch):
+    """The number of new rows determines only the sampler; linear and mlp take no setting of the other recipe."""
+    monkeypatch.setattr(choose_recipe, "MAX_FULL_BATCH_ROWS", max_rows)
+    x, y = _rows()
+    for path, data, model in ((first, (x[64:], y[64:]), "linear"), (network, (x[64:, :1], y[64:]), "mlp")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            recipe, dataset, _ = recipe_and_data([], {"prior_from": str(path), "test_fraction": 0.0}, data)
+            problem = sequential.build_problem(recipe, dataset)
+        assert (problem.recipe.model.name, problem.recipe.stochastic) == (model, "all")
+        assert problem.recipe.sampler.name == ("penalty" if max_rows == 10 else "mams")
+        assert problem.recipe.likelihood.name == "gaussian"
 
 
 def test_chains_in_different_modes_are_a_warning(network, first):
@@ -254,7 +272,7 @@ def test_repeated_rows_are_a_warning(first):
         ({"model.hidden": "4"}, "the run has [[model.hidden=3]] (got 4); use the model of that run"),
         ({"likelihood": "student-t"}, "the run has [[likelihood=gaussian]] (got student-t)"),
         ({"standardise": False}, "the run has [[standardise=True]] (got False); use the same value"),
-        ({"data": (np.ones((5, 2)), np.ones(5))}, "the inputs must be those of the earlier run, x0 (got x0, x1)"),
+        ({"data": (np.ones((5, 2)), np.ones(5))}, "the inputs must be those of the model, x0 (got x0, x1)"),
         ({"prior": "normal"}, "sets the prior, so it conflicts with [[prior]]"),
     ],
 )
@@ -275,6 +293,16 @@ def test_columns_are_matched_by_name(first, tmp_path):
     frame = frame.rename(columns={"x1": "other"})
     with pytest.raises(UsageError, match="no column named x1"):
         bnnzoo.sample("linear", "gibbs", data=(frame[["other", "x0"]], frame["y"]), prior_from=str(first), **LINEAR)
+
+
+def test_unknown_columns_and_unused_values_of_missing_codes_are_reported(first, tmp_path):
+    x, y = _rows()
+    pd.DataFrame({"x0": x[64:, 0], "x1": x[64:, 1], "y": y[64:]}).to_csv(tmp_path / "new.csv", index=False)
+    options = {"data": str(tmp_path / "new.csv"), "prior_from": str(first), "missing": "drop"}
+    with pytest.raises(UsageError, match="'x2=-9': no column named x2; use one of x0, x1, y"):
+        sequential.build_problem(resolve("linear", "gibbs", [], {**options, "missing_code": "x2=-9"}))
+    problem = sequential.build_problem(resolve("linear", "gibbs", [], {**options, "missing_code": "x1=-9"}))
+    assert any("'x1=-9': no cell contains this code" in note for note in problem.train.notes)
 
 
 FRAME = pd.DataFrame(
@@ -380,6 +408,19 @@ def test_rows_that_are_only_referenced_are_not_read(tmp_path, monkeypatch):
     first = _earlier(tmp_path / "first.nc", str(tmp_path / "rows.npy"))
     (tmp_path / "rows.npy").rename(tmp_path / "new.npy")
     assert _next(first, str(tmp_path / "new.npy")).train.num_data == 20
+
+
+def test_the_earlier_run_may_have_no_rows(first, tmp_path):
+    """The file of a federated run has none, because the rows stay with their owners."""
+    with xr.open_datatree(first, engine="h5netcdf") as file:
+        tree = file.load()
+    for group, name in (("constant_data", "x"), ("observed_data", "y")):
+        rows = tree[group][name].dims[0]
+        tree[group] = xr.DataTree(tree[group].to_dataset().isel({rows: slice(0, 0)}))
+    del tree.attrs["digests"]
+    tree.to_netcdf(tmp_path / "all.nc", engine="h5netcdf")
+    x, y = _rows()
+    assert _problem(tmp_path / "all.nc", (x[64:], y[64:]), model="linear", test_fraction=0.0).train.num_data == 16
 
 
 def test_codes_in_new_rows_are_a_warning(tmp_path):

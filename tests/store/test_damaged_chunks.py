@@ -59,7 +59,8 @@ ARRAYS = ("posterior/weight", "sample_stats/lp", "constant_data/x_test", "observ
 @pytest.mark.parametrize(
     ("command", "name"),
     # Pictures show no training targets.
-    [(c, n) for c in ("report", "plot", "merge") for n in ARRAYS if (c, n) != ("plot", "observed_data/y")],
+    [(c, n) for c in ("report", "plot", "merge", "resume") for n in ARRAYS if (c, n) != ("plot", "observed_data/y")]
+    + [("sample", "posterior/weight")],
 )
 def test_a_changed_array_is_refused(name, command, finished, tmp_path, capsys):
     run = Path(shutil.copy(finished[0], tmp_path / "run.nc"))
@@ -68,6 +69,8 @@ def test_a_changed_array_is_refused(name, command, finished, tmp_path, capsys):
         "report": ["report", run, "-o", tmp_path / "page.html"],
         "plot": ["plot", run, "-o", tmp_path / "pictures"],
         "merge": ["merge", finished[1], run, "-o", tmp_path / "all.nc"],
+        "resume": ["resume", run, "--draws", "30"],
+        "sample": [*tiny.arguments("mala", init=run), "-o", tmp_path / "next.nc"],
     }[command]
     refused(tmp_path, capsys, name, *options)
 

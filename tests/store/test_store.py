@@ -14,6 +14,7 @@ import time
 from collections import namedtuple
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -523,6 +524,17 @@ def finished(out):
     writer = started(out)
     writer.update({"draws_done": 8})
     writer.finish(complete=True)
+
+
+def test_a_run_in_memory_is_stored_in_the_chunks_of_a_run_on_disk(out, tmp_path):
+    finished(out)
+    with open_tree(out) as tree:
+        netcdf.write_tree(tmp_path / "copy.nc", tree)
+    chunks = []
+    for path in (out, tmp_path / "copy.nc"):
+        with h5py.File(path) as file:
+            chunks.append({name: file[name].chunks for name in ("posterior/weight", "sample_stats/lp")})
+    assert chunks[0] == chunks[1] == {"posterior/weight": (1, 8, 1, 3), "sample_stats/lp": (1, 8)}
 
 
 def test_groups_are_added_and_replaced(out):

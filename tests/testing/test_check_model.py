@@ -17,7 +17,9 @@ from bnnzoo.errors import UsageError
 from bnnzoo.models import AbstractModel, Mlp
 from bnnzoo.plugins import registry
 from bnnzoo.testing import ModelReport, check_model
+from bnnzoo.testing import model as of_models
 from bnnzoo.testing.model_report import CHECKS
+from bnnzoo.testing.model_start import start_fault
 
 
 def failed(report: ModelReport) -> set[str]:
@@ -197,7 +199,53 @@ def test_a_likelihood_that_does_not_fit_is_found():
 def test_a_model_that_accepts_no_input_does_not_pass():
     report = check_model(registry.load("models", "cnn")(), inputs=[(5,)])
     assert not report.passed
-    assert report.verdict.startswith("not tested: the model supports none of the inputs; model cnn: needs images")
+    assert report.verdict.startswith("not tested: none of the cases is supported; model cnn: needs images")
+
+
+class OfLikelihood(Model):
+    """A model for one task, with the default likelihood of this name."""
+
+    named: ClassVar[dict[str, str]] = {}
+
+    @classmethod
+    def default_likelihood(cls, task):
+        if task not in cls.named:
+            raise UsageError(f"model: not for {task}")
+        return cls.named[task]
+
+
+def test_a_model_that_accepts_no_task_does_not_pass():
+    report = check_model(OfLikelihood(), inputs=[(3,)])
+    assert not report.passed
+    assert report.verdict == (
+        "not tested: none of the cases is supported; model: not for regression; model: not for classification; "
+        "model: not for density"
+    )
+
+
+@pytest.mark.parametrize(("task", "name", "count"), [("regression", "poisson", 2), ("classification", "bernoulli", 2)])
+def test_a_run_starts_with_targets_of_the_default_likelihood(task, name, count, monkeypatch):
+    """The targets are counts for `poisson`, and there are only two classes for `bernoulli`."""
+    counts = []
+
+    def start(*arguments, train, seed):
+        del train  # training takes most of the time
+        counts.append(arguments[-1])
+        return start_fault(*arguments, train=False, seed=seed)
+
+    monkeypatch.setattr(OfLikelihood, "named", {task: name})
+    monkeypatch.setattr(of_models, "start_fault", start)
+    report = check_model(OfLikelihood(), inputs=[(3,)])
+    assert report.passed, str(report)
+    assert counts == [count]
+
+
+def test_a_model_is_tested_with_a_noise_scale_for_each_target(monkeypatch):
+    cases = []
+    monkeypatch.setattr(of_models, "_checks", lambda case: cases.append(case) or [])
+    monkeypatch.setattr(of_models, "start_fault", lambda *_, **__: "")
+    check_model(Model(), inputs=[(3,)])
+    assert [parameter.shape for parameter in cases[0].likelihood.parameters()] == [(cases[0].num_targets,)]
 
 
 # ---- the command ---------------------------------------------------------------------------------

@@ -113,6 +113,42 @@ def test_a_fault_of_a_likelihood_is_found_and_nothing_else(wrong):
         assert of_likelihoods.CHECKS[check][1] in str(report)
 
 
+class Positive(AbstractLikelihood):
+    """Exponential waiting times. `check` refuses all targets up to `_lowest`; `_wrong`: log_prob is not normalised."""
+
+    task: ClassVar[Literal["regression", "classification"]] = "regression"
+
+    _lowest: float = eqx.field(static=True, default=0.0)
+    _wrong: bool = eqx.field(static=True, default=False)
+
+    def num_outputs(self, num_targets: int) -> int:
+        return num_targets
+
+    def distribution(self, output):
+        return dist.Exponential(jnp.exp(output)).to_event(1)
+
+    def log_prob(self, output, target):
+        return super().log_prob(output, target) + 3.0 * self._wrong
+
+    def check(self, targets, num_targets):
+        if not (targets > self._lowest).all():
+            raise UsageError(f"a target is not above {self._lowest}")
+
+
+def test_a_likelihood_is_tested_with_targets_that_it_accepts():
+    for wrong in (False, True):
+        results = dict(of_likelihoods._checks(Positive(_wrong=wrong), 1, jax.random.key(0)))
+        assert [name for name, fault in results.items() if fault and name not in ("upper_bound", "parameters")] == (
+            ["normalised"] if wrong else []
+        )
+
+
+def test_a_likelihood_that_accepts_no_example_is_not_tested():
+    report = check_likelihood(Positive(_lowest=9.0))
+    assert not report.passed
+    assert report.verdict == "not tested: none of the cases is supported; a target is not above 9.0"
+
+
 class Undescribed(Gaussian):
     pass
 
@@ -213,6 +249,32 @@ def test_a_fault_of_a_prior_is_found_and_nothing_else(wrong, checks):
     assert failed(report) == checks
     for check in checks:
         assert of_priors.CHECKS[check][1] in str(report)
+
+
+class OfLayers(AbstractPrior):
+    """A standard normal prior that refuses networks with few parameters, and parameters with other names than an mlp's.
+
+    `_smallest` is the smallest accepted number of parameters.
+    """
+
+    _smallest: int = eqx.field(static=True, default=1)
+
+    def distribution(self, layout):
+        if layout.dim < self._smallest or not all(block.layer.startswith("layers_") for block in layout.blocks):
+            raise UsageError("prior of-layers: requires the parameters of a larger mlp")
+        return dist.Normal(0.0, 1.0)
+
+
+@pytest.mark.parametrize(("smallest", "tested"), [(1, 3), (3, 1), (99, 0)])
+def test_a_prior_may_refuse_a_network(smallest, tested):
+    report = check_prior(OfLayers(_smallest=smallest))
+    assert [result.state for result in report.results if result.check == "shapes"] == [
+        *(3 - tested) * ["not applicable"],
+        *tested * ["passed"],
+    ]
+    assert report.passed is (tested > 0), str(report)
+    if not tested:
+        assert report.verdict.endswith("supported; prior of-layers: requires the parameters of a larger mlp")
 
 
 def test_a_part_without_a_description_is_found():

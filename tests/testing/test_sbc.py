@@ -12,10 +12,12 @@ from jaxtyping import Array, Float
 
 from bnnzoo.errors import UsageError
 from bnnzoo.models import Autoregressive, Linear
-from bnnzoo.posterior.likelihoods import Gaussian
+from bnnzoo.posterior.likelihoods import Categorical, Gaussian
+from bnnzoo.posterior.priors import FanIn
 from bnnzoo.samplers import AbstractSampler, Mala
 from bnnzoo.testing import calibration, check_calibration
 from bnnzoo.testing.calibration import LEVEL, _test_ranks
+from bnnzoo.testing.calibration_report import CalibrationReport
 
 
 class State(eqx.Module):
@@ -108,6 +110,28 @@ def test_the_level_is_kept_and_what_is_wrong_is_named():
     for verdict, values in named.items():
         assert _test_ranks("q", values, 0.0, LEVEL).verdict == verdict
         assert _test_ranks("q", values, 0.5, LEVEL).verdict == "undecided"
+
+
+def test_a_quantity_that_mixes_slowly_does_not_hide_an_error_of_another():
+    uniform = np.random.default_rng(0).uniform(size=512) ** 0.5
+    quantities = tuple(_test_ranks(name, uniform, dependence, LEVEL) for name, dependence in (("a", 0.0), ("b", 0.9)))
+    report = CalibrationReport("linear", "mala", 63, np.stack([uniform] * 2, 1), quantities)
+    assert report.verdict.startswith("not calibrated: a: draws too low (p ")
+    assert "; undecided: successive draws of the b have autocorrelation 0.90" in report.verdict
+
+
+class Sized(Categorical):
+    """A likelihood that stores its number of classes."""
+
+    classes: int = eqx.field(static=True, default=2)
+
+    def of_targets(self, count):
+        return Sized(count)
+
+
+def test_the_likelihood_is_that_for_the_number_of_classes():
+    posterior, _ = calibration._posterior(Linear(), Sized(), FanIn(), (2,), 4, 0)
+    assert posterior.likelihood.classes == 3
 
 
 @pytest.mark.parametrize("kwargs", [{"input_shape": (0,)}])

@@ -148,6 +148,7 @@ TESTS = {
     "evaluation/predictions/csv_text": "csv",
     "evaluation/convergence/sampler_statistics": "verdict_numbers diagnose",
     "evaluation/convergence/diagnostics": "verdict_numbers diagnose absurd guard prior_samplers",
+    "evaluation/convergence/data_distance": "data_distance absurd prior_samplers",
     "evaluation/contents/draws": "effort large_runs predict",
     "evaluation/audit/drift": "audit_numbers audit",
     "evaluation/predictions/thinning": "effort large_runs",

@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
+from bnnzoo.files import mapped
+
 Kind = Literal["number", "boolean", "date", "time", "text"]
 
 
@@ -39,6 +41,10 @@ class Cells(NamedTuple):
         if self.bounds is None:
             return self.numbers
         return np.where(self.bounds[:, 0] == self.bounds[:, 1], self.numbers, np.nan)
+
+    def with_levels(self, codes: Float[np.ndarray, " row"], levels: tuple[str, ...]) -> Cells:
+        """Return cells of text with other levels. `codes` are stored in a temporary file if `numbers` are in one."""
+        return self._replace(numbers=mapped.store(codes) if mapped.is_mapped(self.numbers) else codes, levels=levels)
 
 
 def as_text(value: Any) -> str:

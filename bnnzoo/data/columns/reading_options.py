@@ -18,6 +18,7 @@ from bnnzoo.errors import UsageError
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "space": " ", "pipe": "|"}
 """Names of separators that are hard to type in a shell."""
 _LINES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_DECIMAL_COMMA = re.compile(r"[+\u2212-]?[0-9]*,[0-9]+")
 _MAX_SKIPPED = 1_000_000
 """Maximal number of lines in one range of `skip_rows`."""
 
@@ -122,14 +123,18 @@ class Reading:
                 )
 
     def codes_of(self, name: str) -> tuple[str, ...]:
-        """Return the values that mean a missing cell in the column `name`."""
+        """Return the values that mean a missing cell in the column `name`.
+
+        A code with a decimal comma is also returned with a point, for tables with another decimal mark.
+        """
         codes = []
         for code in self.missing_code:
             if "=" not in code:
                 codes.append(code.strip())
             elif code.startswith(f"{name}="):
                 codes.append(code[len(name) + 1 :].strip())
-        return tuple(codes)
+        commas = [code for code in codes if self.decimal == "," and _DECIMAL_COMMA.fullmatch(code)]
+        return (*codes, *(code.replace(",", ".") for code in commas))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields with non-default values, as JSON-compatible values."""

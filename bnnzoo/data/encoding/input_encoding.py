@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -27,6 +27,7 @@ from bnnzoo.data.columns.levels import level_positions, numeric_values
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 
+T = TypeVar("T")
 Missing = Literal["error", "drop", "median"]
 Unseen = Literal["error", "zero"]
 
@@ -97,11 +98,14 @@ class Encoding:
         missing: the treatment of missing cells: report an error, leave out their rows, or replace them by medians.
         unseen: the treatment of levels that do not occur in the training rows: report an error, or set all inputs of
             the column to zero.
+        exposure_place: the position of the exposure among these columns in the training table, and so in arrays; None
+            if there is no exposure, or if it is the last column there too.
     """
 
     columns: Annotated[tuple[Column, ...], FailFast()]
     missing: Missing = "error"
     unseen: Unseen = "error"
+    exposure_place: int | None = None
 
     @classmethod
     def from_cells(
@@ -149,6 +153,13 @@ class Encoding:
     def exposure(self) -> str:
         """Name of the exposure column, to which expected counts are proportional; empty if there is none."""
         return self.columns[-1].name if self.columns and self.columns[-1].exposure else ""
+
+    def in_table_order(self, columns: Sequence[T]) -> list[T]:
+        """Return columns in the order of the training table. If there is an exposure, it is the last of `columns`."""
+        ordered_columns = list(columns)
+        if self.exposure_place is not None:
+            ordered_columns.insert(self.exposure_place, ordered_columns.pop())
+        return ordered_columns
 
     def makes_same_inputs(self, other: Encoding) -> bool:
         """Whether another encoding makes the same inputs from a table. Medians are not compared."""
@@ -232,7 +243,8 @@ class Encoding:
             )
         if column.kind != "text":
             return new_cells
-        codes = np.array([*level_positions(new_cells.levels, column.levels), np.nan])
+        positions = level_positions(new_cells.levels, column.levels, faults.table.decimal)
+        codes = np.array([*positions, np.nan])
         index = np.where(new_cells.is_missing, len(new_cells.levels), np.nan_to_num(new_cells.numbers)).astype(int)
         numbers = codes[index]
         rows = np.flatnonzero((numbers == -1.0) & is_kept)
@@ -244,7 +256,7 @@ class Encoding:
             description = "with categories that do not occur in the training rows"
             remedy = "correct it, leave the row out, or use [[unseen=zero]] to count it as none of the known categories"
             faults.add(column.name, Fault(description, problem, remedy, int(rows[0]) + 1, rows.size))
-        return Cells(column.name, "text", numbers, column.levels)
+        return new_cells.with_levels(numbers, column.levels)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the encoding as JSON-compatible values. Fields of columns with default values are left out."""
@@ -252,7 +264,8 @@ class Encoding:
         columns = [
             {name: value for name, value in vars(column).items() if value != defaults[name]} for column in self.columns
         ]
-        return {"columns": columns, "missing": self.missing, "unseen": self.unseen}
+        place = {} if self.exposure_place is None else {"exposure_place": self.exposure_place}
+        return {"columns": columns, "missing": self.missing, "unseen": self.unseen, **place}
 
 
 def check_exposure(column: Cells, faults: Faults, *, missing: str) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bnnzoo.data.checks.check import and_more, refuse_coarse
 from bnnzoo.data.columns.cells import Cells, as_text
 from bnnzoo.data.columns.faults import list_names
-from bnnzoo.data.columns.levels import level_positions
+from bnnzoo.data.columns.levels import Decimal, level_positions
 from bnnzoo.data.encoding.input_encoding import MAX_LEVELS
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.finding import setting
@@ -280,6 +280,7 @@ def codes_of(
     where: str,
     column: str,
     rows: Int[np.ndarray, " row"] | None = None,
+    decimal: Decimal = "",
 ) -> Int[np.ndarray, " row"]:
     """Return, for each row, the position of its label `labels[index]` in `class_names`.
 
@@ -290,11 +291,12 @@ def codes_of(
         where: the name of the table in error messages.
         column: the name of the target.
         rows: the numbers of the rows in the table, counted from 0, if some rows of the table were left out.
+        decimal: the decimal mark of numbers in `labels`.
 
     Raises:
         UsageError: if a label is not one of the classes. The message names the first such label.
     """
-    codes = np.array(level_positions(labels, class_names), np.int32)[index]
+    codes = np.array(level_positions(labels, class_names, decimal), np.int32)[index]
     unknown = np.flatnonzero(codes < 0)
     if unknown.size:
         first = int(unknown[0])

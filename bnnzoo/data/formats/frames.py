@@ -32,6 +32,10 @@ class FrameTable(AbstractTable):
             frame = frame.to_pandas()
         if not hasattr(frame, "__len__"):
             raise UsageError(f"{where}: {type(frame).__name__}: its rows are not loaded yet; give frame.collect()")
+        libraries = {base.__module__.partition(".")[0] for base in type(frame).__mro__}
+        if not libraries & {"pandas", "polars"}:
+            kind = f"{type(frame).__module__}.{type(frame).__name__}"
+            raise UsageError(f"{where}: must be a data frame of pandas, polars or pyarrow (got {kind}); convert it")
         self.where = where
         self._frame = frame
         self.names = tuple(map(plain_name, frame.columns))

@@ -21,12 +21,12 @@ _WIDE = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16", codecs.BO
 
 
 def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> bytes:
-    """Read the text of a file as UTF-8, with lines that end in LF or CRLF.
+    """Read a text file, and return its content as UTF-8 with lines that end in LF or CRLF.
 
     Args:
         path: the file.
         encoding: the encoding of the file; UTF-8 by default.
-        has_options: whether error messages propose options.
+        has_options: whether error messages may recommend an option, such as `encoding`.
 
     Raises:
         UsageError: if the file cannot be read, is not text, is empty, or has another encoding.

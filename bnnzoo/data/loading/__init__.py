@@ -1,1 +1,1 @@
-"""Loading: a source of data becomes checked rows."""
+"""Loading of a data source into checked rows."""

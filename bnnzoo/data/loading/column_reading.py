@@ -35,6 +35,12 @@ class _ColumnsInTurn:
         return self._table.frame([name], [name] if name in self._text_columns else [])[name]
 
 
+def columns_of(table: AbstractTable, names: Sequence[str], text_columns: Collection[str] = ()) -> Any:
+    """Return the columns `names` of a table as a data frame; those of a large table are read one by one."""
+    is_large = is_large_table(table, names)
+    return _ColumnsInTurn(table, names, text_columns) if is_large else table.frame(names, text_columns)
+
+
 def read_cells(
     names: Sequence[str], kinds: Sequence[str], faults: Faults, reading: Reading, targets: Sequence[str]
 ) -> list[Cells]:
@@ -50,7 +56,7 @@ def read_cells(
     table = faults.table
     text_columns = [name for name, kind in zip(names, kinds, strict=True) if kind == "text"]
     is_large = is_large_table(table, names)
-    columns = _ColumnsInTurn(table, names, text_columns) if is_large else table.frame(names, text_columns)
+    columns = columns_of(table, names, text_columns)
     if reading.missing_code and not faults.trained:
         faults.notes += notes_of_unused_codes(columns, reading, table.decimal, table.where)
     cells: list[Cells] = []

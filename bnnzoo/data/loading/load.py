@@ -8,6 +8,7 @@ functions return the test set.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.data.checks.check import did_you_mean, finite_float32
 from bnnzoo.data.columns.bounds import bounds_of
+from bnnzoo.data.columns.codes import notes_of_unused_codes
 from bnnzoo.data.columns.faults import list_names
 from bnnzoo.data.columns.reading_options import PLAIN
 from bnnzoo.data.columns.table import AbstractTable
@@ -23,13 +25,15 @@ from bnnzoo.data.encoding.input_encoding import Encoding, Unseen
 from bnnzoo.data.encoding.targets import check_labels
 from bnnzoo.data.formats.frames import FrameTable, is_frame
 from bnnzoo.data.loading import tabular
+from bnnzoo.data.loading.column_reading import columns_of
 from bnnzoo.data.loading.frame_pairs import join_frame
 from bnnzoo.data.loading.selection import NO_CHOICE, ColumnChoice, check_same_columns, refuse_table_options
 from bnnzoo.data.loading.sources import Spec, source_of
-from bnnzoo.data.rows.arrays import as_inputs, check_task, label_array, numeric_array
+from bnnzoo.data.rows.arrays import are_default_names, as_inputs, check_task, label_array, numeric_array
 from bnnzoo.data.rows.dataset import Dataset, from_arrays
 from bnnzoo.data.rows.signature import Signature
 from bnnzoo.errors import UsageError
+from bnnzoo.finding import spell_settings, spelling
 
 COLUMN_FIELDS = ("task", *(name for name in ColumnChoice._fields if name != "reading"))
 """Fields of a recipe that select the columns of a table and their treatment."""
@@ -93,8 +97,9 @@ def load_inputs(
     Args:
         spec: the data: a file, a folder, the name of a registered data set, a data set, a data frame or an array x; for
             a density also a pair (x, y). The columns of a table are matched by name, in any order, and other columns
-            are ignored. Arrays are matched by shape. An .npz file must contain the array `x`, or only the array
-            `arr_0`. For a density it must contain `x` or `y` or both.
+            are ignored. The columns of a data set are matched by name if they have names. Arrays are matched by shape.
+            An .npz file must contain the array `x`, or only the array `arr_0`. For a density it must contain `x` or `y`
+            or both.
         signature: the properties of the training data.
         unseen: the treatment of unknown text levels; by default the option of the training run.
         choice: the options of the user for reading a table.
@@ -103,7 +108,7 @@ def load_inputs(
         UsageError: if the inputs do not match `signature`, or if `choice` selects other columns.
     """
     if isinstance(spec, tuple) and signature.task == "density":
-        spec = load(spec, task=signature.task)
+        spec = _density_rows(spec, signature)
     if not isinstance(spec, str | Path | Dataset) and not is_frame(spec):
         return _match(spec, signature, "x", unseen)
     source = source_of(spec, choice.reading, signature)
@@ -128,7 +133,8 @@ def load_like(
 
     Args:
         spec: the data: a file, a folder, the name of a registered data set, a data set, a data frame, or a pair (x, y).
-            The inputs and targets of a table are matched by name. Labels must be among the classes of the model.
+            The inputs and targets of a table, and of a data set with names, are matched by name. Labels must be among
+            the classes of the model.
         signature: the properties of the training data.
         unseen: the treatment of unknown text levels; by default the option of the training run.
         choice: the options of the user for reading a table.
@@ -149,13 +155,19 @@ def load_like(
     if isinstance(source, AbstractTable):
         _check_tabular(signature, source.where)
         check_same_columns(source, choice, signature)
-        return tabular.new_rows(source, signature, names, unseen, kind)
+        rows = tabular.new_rows(source, signature, names, unseen, kind)
+        if not choice.reading.missing_code:
+            return rows
+        columns = columns_of(source, [*signature.column_names, *names])
+        notes = notes_of_unused_codes(columns, signature.reading, source.decimal, source.where)
+        return replace(rows, notes=tuple(spell_settings(note, spelling()) for note in notes))
     refuse_table_options(spec, choice)
     if isinstance(source, Dataset):
         dataset = source.test or source
         if signature.task == "regression" or dataset.task == "density":
             dataset = dataset.as_task(signature.task)
-        y: Any = dataset.y if dataset.task == "regression" else np.asarray(dataset.class_names)[dataset.y]
+        y = _in_order(dataset.y, dataset.target_names, signature.target_names, f"{dataset.name}: the targets")
+        y = y if dataset.task == "regression" else np.asarray(dataset.class_names)[y]
         return _labelled(_rows_of(dataset, signature, unseen), y, signature, source.name, source.name)
     if isinstance(source, tuple):
         return _labelled(_match(source[0], signature, "x", unseen), source[1], signature, "y", "arrays")
@@ -167,6 +179,21 @@ def load_like(
         source_rows.y_where,
         source.where,
     )
+
+
+def _density_rows(pair: tuple[Any, ...], signature: Signature) -> Any:
+    """Return the rows of a pair (x, y) for a density: a data frame if x is one, otherwise a data set.
+
+    If no name of y is a column of the model, y has the last columns of the model that are not in x.
+    """
+    frame, names, _ = join_frame(pair, signature.reading, signature.task)
+    if not names:
+        return load(pair, task=signature.task)
+    columns = signature.target_names
+    last_columns = columns[-len(names) :]
+    if set(names).isdisjoint(columns) and set(last_columns).isdisjoint(frame):
+        return frame.rename(columns=dict(zip(names, last_columns, strict=True)))
+    return frame
 
 
 def _order_targets(y: Any, names: Sequence[str]) -> Any:
@@ -204,12 +231,30 @@ def _rows_of(data: Dataset, signature: Signature, unseen: Unseen | None) -> NDAr
             the training table.
     """
     if data.encoding is None or data.encoding.is_plain:
-        return _match(data.x, signature, data.name, unseen)
+        x = _in_order(data.x, data.feature_names, signature.column_names, f"{data.name}: the inputs")
+        return _match(x, signature, data.name, unseen)
     if signature.encoding is None or not signature.encoding.makes_same_inputs(data.encoding):
         raise UsageError(
             f"{data.name}: the columns of this data set are not encoded as in training; give its file or data frame"
         )
     return finite_float32(signature.encoding.fill(data.x), data.name, signature.feature_names)
+
+
+def _in_order(values: NDArray[Any], names: Sequence[str], trained_names: Sequence[str], what: str) -> NDArray[Any]:
+    """Return `values`, the columns `names` of a data set, in the order of `trained_names`, the columns of the model.
+
+    The columns of arrays have default names, so they match the columns of the model by position. Images have no names.
+
+    Raises:
+        UsageError: if the data set has other columns. The message begins with `what`.
+    """
+    if tuple(names) == tuple(trained_names) or not names or not trained_names:
+        return values
+    if sorted(names) == sorted(trained_names):
+        return values[:, [names.index(name) for name in trained_names]]
+    if len(names) != len(trained_names) or not (are_default_names(names) or are_default_names(trained_names)):
+        raise UsageError(f"{what} must be those of the model, {list_names(trained_names)} (got {list_names(names)})")
+    return values
 
 
 def _match(x: ArrayLike, signature: Signature, where: str, unseen: Unseen | None) -> NDArray[Any]:
@@ -234,7 +279,7 @@ def _encoded(x: ArrayLike, signature: Signature, encoding: Encoding, where: str,
     """Return the encoded inputs of an array whose columns are the columns of the training table."""
     import pandas as pd
 
-    names = [column.name for column in encoding.columns]
+    names = signature.column_names
     unsupported_columns = [column.name for column in encoding.columns if column.kind not in ("number", "boolean")]
     if unsupported_columns:
         raise UsageError(
@@ -244,7 +289,7 @@ def _encoded(x: ArrayLike, signature: Signature, encoding: Encoding, where: str,
     array = numeric_array(x, where)
     rows = array.reshape(-1, 1) if array.ndim == 1 else array
     if signature.exposure and rows.shape[1:] == (len(names) - 1,):
-        raise UsageError(f"{where}: the exposure is missing; give it as the last column, or with exposure=...")
+        raise UsageError(f"{where}: the exposure is missing; give the columns {list_names(names)}")
     _check_shape(rows.shape[1:], (len(names),), where)
     frame = pd.DataFrame(rows, columns=pd.Index(names))
     return tabular.new_inputs(FrameTable(frame, where), signature, unseen)

@@ -50,7 +50,7 @@ def _open_with_skipped_lines(
     lines = parse_lines(trained_reading.skip_rows)
     if not lines:
         return DelimitedTable(path, reading, trained_reading)
-    columns = [column.name for column in signature.encoding.columns] if signature.encoding else signature.feature_names
+    columns = signature.column_names
     try:
         table = DelimitedTable(path, reading, trained_reading)
     except UsageError:

@@ -69,11 +69,5 @@ def _load_like_earlier(spec: Spec, signature: Signature, choice: ColumnChoice) -
     if not isinstance(source, Dataset):
         return load_like(spec, signature, choice=choice)
     refuse_table_options(spec, choice)
-    names, expected = source.feature_names, signature.feature_names
-    if names not in (expected, tuple(f"x{i}" for i in range(len(expected)))):  # arrays have the names x0, x1, ...
-        raise UsageError(
-            f"{source.name}: the inputs must be those of the earlier run, {', '.join(expected)} (got "
-            f"{', '.join(names)}); use the columns of that run"
-        )
     rows = load_like(replace(source, test=None), signature)
     return replace(rows, test=source.test and load_like(source.test, signature))

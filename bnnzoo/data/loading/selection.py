@@ -162,8 +162,9 @@ def check_same_columns(table: AbstractTable, choice: ColumnChoice, signature: Si
     """Check that the columns that the user selects are those of the earlier run whose draws determine the prior.
 
     Raises:
-        UsageError: if a selected column has another role in the earlier run.
+        UsageError: if a selected column has another role in the earlier run, or if `missing_code` names no column.
     """
+    choice.reading.check_codes(table.names, table.where)
     encoding = signature.encoding or Encoding.of_numbers(signature.feature_names)
     plain_inputs = [column.name for column in encoding.columns if not column.exposure]
     is_density = signature.task == "density"

@@ -68,8 +68,11 @@ def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, n
         remedy = f"{'use [[missing=median]], or ' if features else ''}leave out a column with [[drop]]"
         keep, left_out = _complete_rows(cells, table.where, remedy)
         cells, rows = [_keep_rows(column, keep) for column in cells], np.flatnonzero(keep)
-    cells[:num_features] = [merge_equal_levels(column) for column in cells[:num_features]]
+    cells[:num_features] = [merge_equal_levels(column, table.decimal) for column in cells[:num_features]]
     encoding = Encoding.from_cells(cells[:num_features], choice.missing, choice.unseen, faults, choice.exposure)
+    table_order = [name for name in table.names if name in features]
+    if choice.exposure and table_order[-1] != choice.exposure:
+        encoding = replace(encoding, exposure_place=table_order.index(choice.exposure))
     faults.check()
     check_column_names(encoding.inputs, f"{table.where}: inputs")
     table_targets = targets_of(cells[num_features:], chosen_task, table.where, rows)
@@ -96,9 +99,10 @@ def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, n
     if not features:
         density_rows = from_rows(table_targets.y, name=name, names=targets)
         return replace(density_rows, notes=notes, left_out=left_out, reading=_reading_used(table, reading))
+    x = encode(encoding, cells[:num_features])
     return Dataset(
-        x=encode(encoding, cells[:num_features]),
-        y=mapped.store(table_targets.y) if mapped.is_mapped(cells[0].numbers) else table_targets.y,
+        x=x,
+        y=mapped.store(table_targets.y) if mapped.is_mapped(x) else table_targets.y,
         task=check_task(table_targets.task) or "regression",
         feature_names=encoding.inputs,
         target_names=targets,
@@ -154,23 +158,23 @@ def new_rows(
         x = new_inputs(table, signature, unseen)
         return Dataset.from_signature(signature, x, x, table.where)
     kind = kind or ("text" if signature.task == "classification" else "number")
-    x, cells, rows = _new_rows(table, signature, dict.fromkeys(targets, kind), unseen)
+    x, cells, rows, left_out = _new_rows(table, signature, dict.fromkeys(targets, kind), unseen)
     if signature.task == "regression":
         y = regression_targets(cells)[rows]
     else:
         labels = cells[0]
-        y = codes_of(
-            labels.levels, labels.numbers[rows].astype(int), signature.class_names, table.where, targets[0], rows
-        )
-    return Dataset.from_signature(signature, x, y, table.where)
+        codes = labels.numbers[rows].astype(int)
+        y = codes_of(labels.levels, codes, signature.class_names, table.where, targets[0], rows, table.decimal)
+    return replace(Dataset.from_signature(signature, x, y, table.where), left_out=left_out)
 
 
 def _new_rows(
     table: AbstractTable, signature: Signature, targets: Mapping[str, str], unseen: Unseen | None
-) -> tuple[Float[np.ndarray, "kept feature"], list[Cells], Int[np.ndarray, " kept"]]:
-    """Return the inputs of the kept rows, the targets of all rows, and the indices of the kept rows.
+) -> tuple[Float[np.ndarray, "kept feature"], list[Cells], Int[np.ndarray, " kept"], str]:
+    """Return the inputs of the kept rows, the targets of all rows, the indices of the kept rows, and a sentence.
 
-    `targets` maps the name of each target to its kind.
+    The sentence is about the rows that are left out; it is empty if there are none. `targets` maps the name of each
+    target to its kind.
     """
     encoding = signature.encoding or Encoding.of_numbers(signature.feature_names)
     encoding = encoding if unseen is None else replace(encoding, unseen=unseen)
@@ -206,12 +210,12 @@ def _new_rows(
     inputs = encoding.match_levels(inputs, faults, is_complete if leave_out else np.ones_like(is_complete))
     faults.check()
     if not leave_out:
-        return encode(encoding, inputs), outputs, np.arange(len(is_complete))
+        return encode(encoding, inputs), outputs, np.arange(len(is_complete)), ""
     keep, left_out = _complete_rows(cells, table.where, "fill some in, or train with [[missing=median]]")
     if left_out:
         warnings.warn(f"{table.where}: {left_out}", BnnzooWarning, stacklevel=2)
     kept_rows = np.flatnonzero(keep)
-    return encode(encoding, [keep_rows(column, kept_rows) for column in inputs]), outputs, kept_rows
+    return encode(encoding, [keep_rows(column, kept_rows) for column in inputs]), outputs, kept_rows, left_out
 
 
 def _complete_rows(cells: Sequence[Cells], where: str, remedy: str) -> tuple[NDArray[np.bool_], str]:
@@ -243,9 +247,7 @@ def _keep_rows(column: Cells, keep: NDArray[np.bool_]) -> Cells:
     if column.kind != "text":
         return keep_rows(column, np.flatnonzero(keep))
     used_levels, codes = np.unique(column.numbers[keep], return_inverse=True)
-    return column._replace(
-        numbers=codes.reshape(-1).astype(float), levels=tuple(column.levels[int(code)] for code in used_levels)
-    )
+    return column.with_levels(codes.reshape(-1).astype(float), tuple(column.levels[int(code)] for code in used_levels))
 
 
 def _notes_of_zeros(table: AbstractTable, names: Sequence[str]) -> list[str]:

@@ -81,6 +81,22 @@ def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:
     return array
 
 
+def default_input_names(count: int) -> tuple[str, ...]:
+    """Return the names of the columns of an array of inputs."""
+    return tuple(f"x{i}" for i in range(count))
+
+
+def default_target_names(count: int) -> tuple[str, ...]:
+    """Return the names of the columns of an array of targets."""
+    return ("y",) if count == 1 else tuple(f"y{i}" for i in range(count))
+
+
+def are_default_names(names: Sequence[str]) -> bool:
+    """Whether all names are names of the columns of arrays: of inputs, of targets, or of inputs and then targets."""
+    num_inputs = sum(name.startswith("x") for name in names)
+    return tuple(names) == default_input_names(num_inputs) + default_target_names(len(names) - num_inputs)
+
+
 def check_task(task: str | None) -> Task | None:
     """Return `task` unchanged if it is valid or None.
 

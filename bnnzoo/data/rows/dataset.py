@@ -26,7 +26,14 @@ from bnnzoo.data.encoding.targets import (
     recode,
     training_labels,
 )
-from bnnzoo.data.rows.arrays import as_inputs, check_task, label_array, numeric_array
+from bnnzoo.data.rows.arrays import (
+    as_inputs,
+    check_task,
+    default_input_names,
+    default_target_names,
+    label_array,
+    numeric_array,
+)
 from bnnzoo.data.rows.signature import Signature
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.files import mapped
@@ -262,9 +269,9 @@ def from_arrays(
     note = note_of_numbers((*target_names, "y")[0], targets, chosen_task) if is_task_open else ""
     targets, class_names = _encoded_targets(targets, chosen_task, num_targets, prefix)
     is_features = inputs.ndim == 2
-    outputs = tuple(target_names) or (("y",) if num_targets == 1 else tuple(f"y{i}" for i in range(num_targets)))
+    outputs = tuple(target_names) or default_target_names(num_targets)
     if is_features:
-        names = names or tuple(f"x{i}" for i in range(inputs.shape[1]))
+        names = names or default_input_names(inputs.shape[1])
         for label, column in zip(names, np.asarray(x).reshape(inputs.shape).T, strict=True):
             refuse_coarse(column, f"{prefix}x: column {label}")
     if len(outputs) != num_targets:
@@ -325,6 +332,6 @@ def from_rows(rows: ArrayLike, *, name: str = "arrays", names: Sequence[str] = (
         raise UsageError(
             f"{place} has shape {list(values.shape)}; a density needs columns [N, D], such as x.reshape(len(x), -1)"
         )
-    columns = tuple(names) or tuple(f"x{i}" for i in range(values.shape[1]))
+    columns = tuple(names) or default_input_names(values.shape[1])
     check_column_names(columns, place)
     return Dataset(values, values, "density", columns, columns, (), name)

@@ -16,6 +16,8 @@ _COARSE = 0.02
 """Minimal step, in standard deviations of the target, at which rounding changes the fit of a density."""
 _FEWEST = 10
 """Minimal number of rows. Fewer values may be multiples of a step by chance."""
+_PRECISION = 1e-6
+"""Largest relative error of decimals in float32."""
 
 
 def rounding_step(values: Float[np.ndarray, " row"]) -> float:
@@ -33,8 +35,7 @@ def rounding_step(values: Float[np.ndarray, " row"]) -> float:
         scaled = distinct * 10.0**decimals
         if np.abs(scaled).max() >= _LARGEST:
             return 0.0
-        # The tolerance is the accuracy of decimals in float32.
-        if np.all(np.abs(scaled - np.round(scaled)) <= 1e-6 * np.maximum(np.abs(scaled), 1)):
+        if np.all(np.abs(scaled - np.round(scaled)) <= _PRECISION * np.maximum(np.abs(scaled), 1)):
             integers = np.round(scaled).astype(np.int64)
             step = float(np.gcd.reduce(integers - integers[0])) / 10**decimals
             return step if step >= _COARSE * numbers.std() else 0.0
@@ -43,5 +44,7 @@ def rounding_step(values: Float[np.ndarray, " row"]) -> float:
 
 def is_on_grid(values: Float[np.ndarray, " row"], step: float, origin: float) -> bool:
     """Whether all values differ from the origin by a whole number of steps."""
-    steps = (np.asarray(values, np.float64) - origin) / step
-    return bool(np.all(np.abs(steps - np.round(steps)) <= 1e-3))
+    numbers = np.asarray(values, np.float64)
+    steps = (numbers - origin) / step
+    tolerance = 1e-3 + _PRECISION * np.maximum(np.abs(numbers), abs(origin)) / step
+    return bool(np.all(np.abs(steps - np.round(steps)) <= tolerance))

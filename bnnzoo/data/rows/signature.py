@@ -47,6 +47,13 @@ class Signature(NamedTuple):
         return len(self.class_names)
 
     @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns of a table that determine the inputs, in the order of the table; () for images."""
+        if self.encoding is None:
+            return self.feature_names
+        return tuple(self.encoding.in_table_order([column.name for column in self.encoding.columns]))
+
+    @property
     def exposure(self) -> str:
         """Name of the exposure, the last input, to which expected counts are proportional; empty if there is none."""
         return "" if self.encoding is None else self.encoding.exposure

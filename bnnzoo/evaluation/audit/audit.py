@@ -187,6 +187,7 @@ def of_draws(
         pooled,
         bias.forgotten_fraction(start_values[first], end_values[first]),
         effort,
+        max_chains=chains,
         tolerance=tolerance,
     )
 

@@ -63,8 +63,9 @@ class Audit:
             (relative).
         bias_bound_of: name of the function whose mean or sd has this bound.
         detectable: size of a bias that the audit detects with 95 % probability, whichever function is biased.
-        limited_by: `draws` if the Monte Carlo error of the run limits the power of the audit, or if there are fewer
-            than twelve exact chains; `chains` if the error of the exact chains limits the power.
+        limited_by: `draws` if the Monte Carlo error of the run limits the power of the audit; `chains` if the error of
+            the exact chains limits the power. With fewer than twelve exact chains, `chains` if the caller asked for so
+            few, and `draws` if the run has too few effective draws for more.
         remembered: fraction of the starting value of a function that remains in its later values, as a lower confidence
             bound (95 %); the largest fraction of all functions. If it is above 0.1, a component of the function may not
             have moved at all, and a bias of this component is not visible.
@@ -144,6 +145,12 @@ class Audit:
                 f"starting value remains, limit {bias.MAX_REMEMBERED:.0%}), so some biases may be undetected{width}; "
                 f"{_REMEDIES['chains']}"
             )
+        if self.chains < drift.MIN_FLIPPED:
+            remedy = "give the audit more [[chains]]" if self.limited_by == "chains" else _REMEDIES["draws"]
+            return (
+                f"undecided: {self.chains} exact chains are too few (at least {drift.MIN_FLIPPED} are needed){width}; "
+                f"{remedy}"
+            )
         bound, limit, quantity = self.bias_bound, self.tolerance, self.bias_bound_of
         if max(bound, self.detectable) <= limit:
             bound, limit, quantity = self.bias_sd_bound, limit / 2, "the sd of all predictions"
@@ -170,6 +177,7 @@ def decide(
     moved: float,
     effort: Effort,
     *,
+    max_chains: int = 128,
     tolerance: float = TOLERANCE,
 ) -> Audit:
     """Decide the outcome of an audit.
@@ -187,6 +195,7 @@ def decide(
         pooled_sd: bias of the sd of all predictions at the rows together, and the standard error of this bias.
         moved: fraction of their starting values that the exact chains have forgotten.
         effort: number of exact chains and steps, acceptance rate and duration.
+        max_chains: largest number of exact chains that the caller allows.
         tolerance: limit of the biases; the audit passes only if it excludes every larger bias.
     """
     p, name, score = test.p_value, test.function, test.score
@@ -207,6 +216,8 @@ def decide(
     is_limited_by_draws = worst_biases is not None and bool(
         np.nansum(worst_biases.run_errors**2) > np.nansum(worst_biases.exact_errors**2)
     )
+    if effort.chains < drift.MIN_FLIPPED:
+        is_limited_by_draws = effort.chains < max_chains
     sds = [
         float(value)
         for function_name, function_biases in biases.items()
@@ -239,7 +250,7 @@ def decide(
         bias_bound=bound,
         bias_bound_of=bound_of,
         detectable=detectable,
-        limited_by="draws" if is_limited_by_draws or effort.chains < drift.MIN_FLIPPED else "chains",
+        limited_by="draws" if is_limited_by_draws else "chains",
         remembered=remembered,
         moved=moved,
         tolerance=tolerance,

@@ -19,7 +19,6 @@ from bnnzoo.finding import Finding, from_json, spell_settings, spelling
 from bnnzoo.recipe import Recipe, recipe_from
 from bnnzoo.store import schema
 
-_LIMIT = ("limit", "limit_label")
 _GROUP_BYTES = 2**25
 """Largest size of an array with one number per draw and row; a larger array is computed for every k-th draw only."""
 
@@ -75,8 +74,7 @@ class Record:
     @property
     def is_extensible(self) -> bool:
         """Whether `resume` can add draws: the file has the model and the last state of the chains, or is unfinished."""
-        has_state = schema.FINAL_STATE in self.tree.children or self.attributes["complete"] == 0
-        return has_state and self.names_a_model
+        return self.names_a_model and (schema.FINAL_STATE in self.tree.children or self.attributes["complete"] == 0)
 
     @property
     def names_a_model(self) -> bool:
@@ -176,7 +174,7 @@ class Record:
             name: {
                 field: value
                 for field, value in declaration.items()
-                if field not in _LIMIT or declaration.get("limit_unless") not in inspected
+                if field not in ("limit", "limit_label") or declaration.get("limit_unless") not in inspected
             }
             for name, declaration in declarations.items()
         }
@@ -304,7 +302,10 @@ class Record:
             UsageError: if the run has no held-out rows.
         """
         if not self.has_test_rows:
-            raise UsageError("the run has no test rows ([[test_fraction=0]]); give test rows with [[data]]")
+            raise UsageError(
+                f"{self.name}: has no test rows ([[test_fraction=0]]); sample again with a larger [[test_fraction]], "
+                "or give other rows to evaluate with [[data]]"
+            )
         return self.array("constant_data", "x_test"), self.array("constant_data", "y_test")
 
     def probes(self, count: int) -> np.ndarray:
@@ -338,8 +339,7 @@ class Record:
     def kept_draws(self, numbers: int) -> Int[np.ndarray, " kept_draws"]:
         """Return the indices of every k-th draw of a chain.
 
-        The stride k is the smallest one for which an array of all chains with `numbers` floats per draw takes about
-        32 MB or less.
+        The stride k is the smallest one for which an array with `numbers` floats per draw has about 32 MB or less.
         """
         chains, count = self.shape
         return np.arange(0, count, -(-count * 4 * chains * numbers // _GROUP_BYTES))

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from bnnzoo.data.columns.bounds import uncensored_targets
 from bnnzoo.evaluation.contents.record import Record
 from bnnzoo.evaluation.convergence import identified, sampler_statistics
+from bnnzoo.evaluation.convergence.data_distance import DENSITY, MEANS, distance_from_data
 from bnnzoo.evaluation.convergence.probing import probe_rows
 from bnnzoo.evaluation.formulas import settling
 from bnnzoo.evaluation.formulas.combination import worst_combination
@@ -22,8 +22,7 @@ from bnnzoo.evaluation.predictions.noise_scale import noise_scales
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.store.schema import SECONDS
 
-_MEANS, _LOG_SDS = "predictive means", "predictive log sds"
-_DENSITY, _WEIGHTS = "the training rows' log density", "weights"
+_LOG_SDS, _WEIGHTS = "predictive log sds", "weights"
 
 
 def summary(record: Record) -> dict[str, Any]:
@@ -171,7 +170,7 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
     if predictor.classifies:
         values_by_name = {"class probabilities": predictor.functions(probes)}
     else:
-        values_by_name = {_MEANS: predictor.functions(probes) * predictor.scaler.y_sd}
+        values_by_name = {MEANS: predictor.functions(probes) * predictor.scaler.y_sd}
     if not is_chain(record.attributes["exactness"]):
         return values_by_name
     if not predictor.classifies:
@@ -181,51 +180,9 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
     if record.has_training_rows:
         rows = record.training_rows(thinning.density_rows(predictor, num_probes))
         values = predictor.log_likelihoods(*rows, np.arange(record.shape[1]))
-        values_by_name[_DENSITY] = values.sum(2, dtype=np.float64)
+        values_by_name[DENSITY] = values.sum(2, dtype=np.float64)
     parameter_names = [name for name in predictor.blocks if name.startswith(("likelihood_", "prior_"))]
     return values_by_name | {name: record.array("posterior", name) for name in parameter_names}
-
-
-def distance_from_data(
-    predictor: Predictor, quantities: Mapping[str, Float[np.ndarray, "chain draw *value"]], num_probes: int
-) -> dict[str, float]:
-    """Return distances of the predictions from the data.
-
-    The dictionary is empty for weighted draws, for an unknown model, and if all targets are constant.
-
-    - `remoteness` of a regression: absolute difference between a predictive mean and the mean of the training targets,
-      in standard deviations of the target. For each chain and target, the median over draws and rows is taken; the
-      largest of these medians is returned. Constant targets are ignored.
-    - `deficit` of a regression: mean log density of the training rows under a Gaussian with the mean and the standard
-      deviation of the targets, minus their mean log density under a draw, in nats. For each chain, the median over
-      draws is taken; the largest of these medians is returned.
-    - `surprise` of a classification: mean negative log probability of the training labels, divided by the negative log
-      probability of a label under uniform guessing. `surprise` and `deficit` require training rows in the file.
-    """
-    record = predictor.record
-    if not predictor.predicts or record.draw_weights is not None:
-        return {}
-    density = None
-    if record.has_training_rows:
-        x, y = record.training_rows(thinning.density_rows(predictor, num_probes))
-        density = quantities.get(_DENSITY)
-        if density is None:
-            density = predictor.log_likelihoods(x, y, np.arange(record.shape[1])).sum(2, dtype=np.float64)
-        density = density / len(x)
-    if predictor.classifies:
-        guess_entropy = np.log(len(predictor.signature.class_names))
-        return {} if density is None else {"surprise": float(-np.mean(density) / guess_entropy)}
-    targets = uncensored_targets(record.array("observed_data", "y")).astype(np.float64)
-    target_sd = targets.std(0) if len(targets) else np.zeros(1)
-    if not (target_sd > 0).any():
-        return {}
-    means = quantities[_MEANS] + predictor.scaler.y_mean.astype(np.float64)
-    distances = np.abs(means - targets.mean(0)) / np.where(target_sd > 0, target_sd, np.inf)
-    distances_by_name = {"remoteness": float(np.max(np.median(distances, (1, 2))))}
-    if density is not None and (target_sd > 0).all():
-        guess_log_density = -np.sum(np.log(target_sd) + np.log(2 * np.pi * np.e) / 2)
-        distances_by_name["deficit"] = float(np.max(guess_log_density - np.median(density, 1)))
-    return distances_by_name
 
 
 def blocks(predictor: Predictor) -> list[dict[str, Any]]:

@@ -78,7 +78,7 @@ class Limits(NamedTuple):
     ebfmi: float = 0.3
     """Smallest energy Bayesian fraction of missing information (E-BFMI, Betancourt 2016)."""
     implausible: float = 100.0
-    """Limit for each of the distances of the predictions from the data that `diagnostics.distance_from_data` returns.
+    """Limit for each of the distances of the predictions from the data that `data_distance.distance_from_data` returns.
 
     If a distance is larger, the draws are not from the posterior, even if the chains agree.
     """

@@ -106,7 +106,8 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
     order = np.argsort(powers)
     values = [log_likelihoods(predictors[i], kept_draws(predictors[i])) for i in order]
     evidence = integrate_powers(np.asarray(powers)[order], values)
-    if evidence.discretisation is not None and evidence.discretisation > max(_COARSE, 5 * evidence.se):
+    # The comparison is negated so that NaN, from a log-likelihood of minus infinity, selects stepping stones.
+    if evidence.discretisation is not None and not evidence.discretisation <= max(_COARSE, 5 * evidence.se):
         evidence = stepping_stones(np.asarray(powers)[order], values)
     problems = [f"{records[i].name} {reason}" for i in order if (reason := _distrust_reason(records[i].attributes))]
     if not problems:
@@ -281,12 +282,20 @@ def _prior_densities(posterior: NetworkPosterior, thetas: Float[Array, "draw dim
 
 
 def _units(record: Record) -> float:
-    """Return the number that is added to convert the log density of all scaled training targets to original units."""
+    """Return the number that is added to convert the log density of all scaled training targets to original units.
+
+    Raises:
+        UsageError: if targets are censored and the file has no training rows, so the number of known targets is
+            unknown.
+    """
     if not record.names_a_model or record.attributes["task"] == "classification":
         return 0.0
     logs = np.log(record.array("constant_data", "y_sd").astype(np.float64))
     y = record.group("observed_data").get("y")
-    if y is not None and np.ndim(y) == 3:  # the probability of a censored target has no units
+    if y is not None and np.ndim(y) == 3:
+        if not len(y) and logs.any():
+            record.require_training_rows(f"{record.name}: evidence")
+        # The probability of a censored target has no units.
         return -float(np.sum((y[..., 0] == y[..., 1]) @ logs))
     return -float(record.attributes["rows"]) * float(np.sum(logs))
 

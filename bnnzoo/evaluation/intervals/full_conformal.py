@@ -29,7 +29,7 @@ position and not by their targets.
 _CANDIDATES = 33
 """Number of candidate targets per row, from which the size of a block of rows is computed."""
 _CHECKED_ROWS = 50
-"""Number of predicted rows after which the importance weights are not tested any more."""
+"""Largest number of training inputs, evenly spaced, at which the importance weights are tested."""
 
 
 class Ready(NamedTuple):
@@ -65,53 +65,53 @@ def prepare(predictor: Predictor, level: float) -> Ready:
     """Thin the draws to about 2000, and compute the scores of at most 2000 training rows under these draws.
 
     Raises:
-        UsageError: if the run cannot give conformal intervals without calibration rows, or if it has too few training
-            rows for the level.
+        UsageError: if the run cannot give conformal intervals without calibration rows, if it has too few training rows
+            for the level, or if the importance weights of the draws are unreliable.
     """
     if problem := objection(predictor):
         raise UsageError(_refusal(predictor, problem))
     x, y = predictor.record.training_rows(_MAX_TRAINING_ROWS)
     if conformal_bayes.least_rank(1 - level, len(x)) < 2:
         least = math.ceil(round(1 / (1 - level), 6)) - 1
+        used, remedy = f"got {len(x)}", "more training rows"
+        if least > _MAX_TRAINING_ROWS:
+            used = f"at most {_MAX_TRAINING_ROWS} are used"
+            remedy = f"[[calibration=FILE]] with at least {least} rows"
         raise UsageError(
-            f"{setting('level', f'{level:g}')}: needs at least {least} training rows (got {len(x)}); use a lower "
-            "level, [[interval=bayesian]], or more training rows"
+            f"{setting('level', f'{level:g}')}: needs at least {least} training rows ({used}); use a lower level, "
+            f"[[interval=bayesian]], or {remedy}"
         )
     chains, count = predictor.record.shape
     thinned = predictor.thinned(max(1, math.ceil(chains * count / _MAX_DRAWS)))
     chains, count = thinned.record.shape
-    log_likelihoods = thinned.log_likelihoods(x, y, np.arange(count)).reshape(chains * count, len(x))
+    log_likelihoods = thinned.log_likelihoods(x, y, np.arange(count))
+    if loo.has_stuck_chains(log_likelihoods):
+        raise UsageError(_refusal(predictor, "all draws of each chain are equal"))
     weights = thinned.record.weights
     with np.errstate(divide="ignore"):
         log_weights = np.zeros(chains * count) if weights is None else np.log(weights)
     power = float(predictor.record.attributes["likelihood_power"])
-    log_scores = log_likelihoods.astype(np.float64)
+    log_scores = log_likelihoods.reshape(chains * count, len(x)).astype(np.float64)
     if not thinned.classifies:
         log_scores += _log_sds(thinned, x, discrete=mixture.is_discrete(thinned, x))
     conformal = ConformalBayes.from_log_scores(log_scores, log_weights.astype(np.float32), power=power, alpha=1 - level)
-    return Ready(thinned, conformal)
+    ready = Ready(thinned, conformal)
+    _check_weights(ready)
+    return ready
 
 
 def intervals(
     ready: Ready, x: Shaped[np.ndarray, "row ..."], *, observer: Observer | None = None
 ) -> Float[np.ndarray, "2 row 1"]:
-    """Return the lower and the upper ends of the conformal intervals of one target, in original units.
-
-    Raises:
-        UsageError: if the median Pareto k of the rows shows that the importance weights are unreliable.
-    """
+    """Return the lower and the upper ends of the conformal intervals of one target, in original units."""
     predictor, scaler = ready.predictor, ready.predictor.scaler
     y_sd, discrete = scaler.y_sd.astype(np.float64), mixture.is_discrete(predictor, x)
-    levels = [ready.conformal.alpha / 2, 0.5, 1 - ready.conformal.alpha / 2]
-    start = (PredictiveDistribution(predictor, x).quantile(levels) - scaler.y_mean) / y_sd
-    units, pareto_k = float(np.log(y_sd)[0]), list[float]()
+    start, units = _bayesian_quantiles(ready, x), float(np.log(y_sd)[0])
 
-    def block_ends(rows: Int[np.ndarray, " block"], count: int, draws: DrawMixture) -> Any:
+    def block_ends(rows: Int[np.ndarray, " block"], draws: DrawMixture) -> Any:
         def log_densities(candidates: Float[np.ndarray, "candidate row"]) -> np.ndarray:
             return np.asarray(mixture.log_densities(draws, candidates[:, :, None]) - units, np.float32)
 
-        if len(pareto_k) < _CHECKED_ROWS:
-            _check_weights(ready, log_densities(start[:, rows])[:, :, :count], pareto_k)
         log_sds, (low, _, high) = _log_sds(predictor, x[rows], discrete=discrete), start[:, rows]
 
         def contains(candidates: Float[np.ndarray, "candidate row"]) -> Bool[np.ndarray, "candidate row"]:
@@ -126,20 +126,12 @@ def intervals(
 def sets(
     ready: Ready, x: Shaped[np.ndarray, "row ..."], *, observer: Observer | None = None
 ) -> Bool[np.ndarray, "row class"]:
-    """Return whether each class is in the conformal set of each row; the likeliest class is always in the set.
-
-    Raises:
-        UsageError: if the median Pareto k of the rows shows that the importance weights are unreliable.
-    """
+    """Return whether each class is in the conformal set of each row; the likeliest class is always in the set."""
     predictor, num_classes = ready.predictor, len(ready.predictor.signature.class_names)
-    pareto_k: list[float] = []
 
-    def block_members(rows: Int[np.ndarray, " block"], count: int, draws: DrawMixture) -> Any:
+    def block_members(rows: Int[np.ndarray, " block"], draws: DrawMixture) -> Any:
         labels = np.broadcast_to(np.arange(num_classes)[:, None], (num_classes, len(rows)))
-        log_densities = np.asarray(mixture.log_densities(draws, labels), np.float32)
-        if len(pareto_k) < _CHECKED_ROWS:
-            _check_weights(ready, log_densities[:, :, :count], pareto_k)
-        return ready.conformal.included(log_densities)
+        return ready.conformal.included(np.asarray(mixture.log_densities(draws, labels), np.float32))
 
     members = mixture.map_rows(predictor, x, num_classes, block_members, observer=observer).T
     members[np.arange(len(x)), predictor.moments(x).mean.argmax(1)] = True
@@ -161,22 +153,46 @@ def _log_sds(
     return np.where(np.isfinite(log_sds), log_sds, 0.0).astype(np.float32)
 
 
-def _check_weights(ready: Ready, log_densities: Float[np.ndarray, "draw candidate row"], pareto_k: list[float]) -> None:
-    """Test the importance weights that each candidate target gives to the draws.
+def _bayesian_quantiles(ready: Ready, x: Shaped[np.ndarray, "row ..."]) -> Float[np.ndarray, "quantile row"]:
+    """Return the ends and the middle of the Bayesian interval of each row, in the units of the network.
 
-    For each row, the largest Pareto k of the candidates is appended to `pareto_k`.
+    The three quantiles are the lower end, the median and the upper end.
+    """
+    predictor, alpha = ready.predictor, ready.conformal.alpha
+    quantiles = PredictiveDistribution(predictor, x).quantile([alpha / 2, 0.5, 1 - alpha / 2])
+    return (quantiles - predictor.scaler.y_mean) / predictor.scaler.y_sd.astype(np.float64)
+
+
+def _check_weights(ready: Ready) -> None:
+    """Test the importance weights that candidate targets of training inputs give to the draws.
+
+    The candidates are the ends and the middle of the Bayesian interval, or all classes. The result does not depend on
+    the rows that are predicted.
 
     Raises:
-        UsageError: if the median of all Pareto k in `pareto_k` is above the limit for reliable weights.
+        UsageError: if the median Pareto k of the inputs, each with its worst candidate, is above the limit for reliable
+            weights.
     """
-    logits = ready.conformal.power * log_densities[:, :, :_CHECKED_ROWS] + ready.conformal.log_weights[:, None, None]
-    flat = np.asarray(logits, np.float64).reshape(len(logits), -1).T
-    k = [loo.smooth_weights(ratios, 1.0)[1] if np.isfinite(ratios).all() else math.inf for ratios in flat]
-    pareto_k.extend(np.reshape(k, logits.shape[1:]).max(0).tolist())
-    limit, typical = loo.good_pareto_k(len(ready.conformal.log_weights)), float(np.median(pareto_k))
+    predictor, conformal = ready.predictor, ready.conformal
+    x, _ = predictor.record.training_rows(_CHECKED_ROWS)
+    if predictor.classifies:
+        num_classes = len(predictor.signature.class_names)
+        candidates = np.broadcast_to(np.arange(num_classes)[:, None], (num_classes, len(x)))
+    else:
+        candidates = _bayesian_quantiles(ready, x)[:, :, None]
+
+    def worst_k(rows: Int[np.ndarray, " block"], draws: DrawMixture) -> Float[np.ndarray, "1 block"]:
+        log_densities = np.asarray(mixture.log_densities(draws, candidates[:, rows]), np.float64)
+        logits = conformal.power * log_densities + conformal.log_weights[:, None, None]
+        flat = logits.reshape(len(logits), -1).T
+        k = [loo.smooth_weights(ratios, 1.0)[1] if np.isfinite(ratios).all() else math.inf for ratios in flat]
+        return np.reshape(k, logits.shape[1:]).max(0)[None]
+
+    typical = float(np.median(mixture.map_rows(predictor, x, len(candidates), worst_k)))
+    limit = loo.good_pareto_k(len(conformal.log_weights))
     if typical > limit:
         problem = f"the importance weights of the draws are unreliable: Pareto k is {typical:.2f} (limit {limit:.2f})"
-        raise UsageError(_refusal(ready.predictor, problem))
+        raise UsageError(_refusal(predictor, problem))
 
 
 def _refusal(predictor: Predictor, problem: str) -> str:

@@ -55,6 +55,19 @@ def refuse_without_interval(level: float | None, calibration: Any) -> None:
         raise UsageError(f"[[{name}]]: requires [[interval=conformal]] or [[interval=bayesian]]")
 
 
+def refuse_unused_calibration(interval: str, calibration: Any) -> None:
+    """Raise an error if calibration rows are given for intervals that do not use them.
+
+    Raises:
+        UsageError: if `calibration` is given and the intervals are not conformal.
+    """
+    if calibration is not None and interval != "conformal":
+        raise UsageError(
+            "[[calibration]]: is supported for conformal intervals only; use [[interval=conformal]], or remove "
+            "[[calibration]]"
+        )
+
+
 def refuse_for_new_rows(interval: str | None) -> None:
     """Raise an error if intervals are requested for rows that are drawn from a density.
 
@@ -68,14 +81,15 @@ def refuse_for_new_rows(interval: str | None) -> None:
 
 
 def calibration_rows(
-    predictor: Predictor, calibration: Any, *, scored: np.ndarray | None = None
+    predictor: Predictor, calibration: Any, *, scored: tuple[np.ndarray, np.ndarray] | None = None
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return inputs and targets of the calibration rows; None if `calibration` is None.
 
     Args:
         predictor: the predictor of a run.
         calibration: rows with targets in a form that `--data` accepts, or "test" for the test rows of the run.
-        scored: inputs of the rows whose coverage will be measured; the calibration rows must be different rows.
+        scored: inputs and targets of the rows whose coverage will be measured; the calibration rows must be different
+            rows.
 
     Raises:
         UsageError: if the rows do not fit the run, if the run has no test rows for "test", if targets are censored, or
@@ -89,7 +103,7 @@ def calibration_rows(
 
 
 def checked_calibration(
-    predictor: Predictor, x: np.ndarray, y: np.ndarray, *, scored: np.ndarray | None = None
+    predictor: Predictor, x: np.ndarray, y: np.ndarray, *, scored: tuple[np.ndarray, np.ndarray] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Check calibration rows and return them; the arguments are those of `calibration_rows`.
 
@@ -99,16 +113,30 @@ def checked_calibration(
     if not uncensored_rows(y).all():
         raise UsageError("[[calibration]]: rows with censored targets are not supported; remove them")
     y = y[..., 0] if y.ndim == 3 else y
-    if predictor.record.has_training_rows and _mostly_among((x, y), predictor.record.training_rows(None)):
+    if predictor.record.has_training_rows and _are_mostly_rows_of((x, y), predictor.record.training_rows(None)):
         raise UsageError(
             "[[calibration]]: most of the rows are training rows, whose errors are too small; use other rows"
         )
-    if scored is not None and _mostly_among((x,), (scored,)):
+    if scored is not None and (_are_mostly_rows_of((x, y), scored) or _mostly_among((x,), scored[:1])):
         raise UsageError(
             "[[calibration]]: most of the rows are also the rows whose coverage is measured; give other rows with "
             "[[data]] or [[calibration]]"
         )
     return x, y
+
+
+def _are_mostly_rows_of(rows: tuple[np.ndarray, np.ndarray], others: tuple[np.ndarray, np.ndarray]) -> bool:
+    """Whether rows are exactly the other rows, or most of them are among the other rows that are not censored.
+
+    Args:
+        rows: inputs and targets, without censored targets.
+        others: inputs and targets of the other rows.
+    """
+    x, y = others
+    if y.ndim == 3:
+        is_exact = uncensored_rows(y)
+        x, y = x[is_exact], y[is_exact][..., 0]
+    return all(map(np.array_equal, rows, (x, y))) or _mostly_among(rows, (x, y))
 
 
 def _mostly_among(rows: tuple[np.ndarray, ...], others: tuple[np.ndarray, ...]) -> bool:
@@ -144,11 +172,7 @@ def _checked_level(
     check_level(level)
     if predictor.is_density:
         raise UsageError(f"intervals: a density has no inputs to predict from; {density_remedy}")
-    if calibration is not None and interval != "conformal":
-        raise UsageError(
-            "[[calibration]]: is supported for conformal intervals only; use [[interval=conformal]], or remove "
-            "[[calibration]]"
-        )
+    refuse_unused_calibration(interval, calibration)
     return level
 
 
@@ -276,7 +300,7 @@ def estimates(
     level = _checked_level(predictor, interval, level, calibration, "remove [[interval]]")
     is_exact = uncensored_rows(y)
     x, y = (x[is_exact], y[is_exact][..., 0]) if y.ndim == 3 else (x, y)
-    rows = calibration_rows(predictor, calibration, scored=x)
+    rows = calibration_rows(predictor, calibration, scored=(x, y))
     results: dict[str, Estimate] = {"interval_level": Estimate(level)}
     kinds: tuple[Interval, ...] = ("bayesian",) if interval == "bayesian" else ("bayesian", "conformal")
     has_several_targets = len(predictor.signature.target_names) > 1

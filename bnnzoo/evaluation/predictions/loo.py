@@ -22,6 +22,8 @@ from bnnzoo.recipe import recipe_from
 
 _ROWS = 2000
 """Largest number of training rows that are predicted, evenly spaced."""
+_EQUAL_WEIGHTS_ESS = 0.99
+"""Effective sample size per draw above which weights count as equal if no tail can be fitted to them."""
 
 
 class Loo(NamedTuple):
@@ -55,8 +57,18 @@ def leave_one_out(
     weights, pareto_k = np.empty_like(flat), np.empty(len(flat))
     for row, ratios in enumerate(-power * flat):
         weights[row], pareto_k[row] = smooth_weights(ratios, efficiency)
+    if has_stuck_chains(values):
+        pareto_k[:] = math.inf
     density = np.asarray(special.logsumexp(weights + flat, 1)) - np.asarray(special.logsumexp(weights, 1))
     return Loo(density, pareto_k, good_pareto_k(count))
+
+
+def has_stuck_chains(log_likelihood: Float[np.ndarray, "chain draw row"]) -> bool:
+    """Whether all draws of each chain have the same log likelihoods, so that their equal weights mean nothing.
+
+    Log likelihoods of exactly 0 are rounded probabilities of a confident classifier, which can be equal for all draws.
+    """
+    return bool((log_likelihood == log_likelihood[:, :1]).all() and log_likelihood.any())
 
 
 def by_chain(log_likelihood: Float[np.ndarray, "chain draw row"], *, power: float) -> list[Loo]:
@@ -124,15 +136,14 @@ def smooth_weights(
 ) -> tuple[Float[np.ndarray, " draw"], float]:
     """Return Pareto-smoothed log weights, and Pareto k.
 
-    If no tail can be fitted, for example because most draws are equal, the log ratios are returned without smoothing,
-    with an infinite k. If the log ratios are almost equal, k is 0.
+    If the weights are almost equal, k is 0. If no tail can be fitted to other weights, for example because most draws
+    are equal, the log ratios are returned without smoothing, with an infinite k.
 
     Args:
         log_ratios: log importance ratio of each draw.
         efficiency: effective sample size per draw.
     """
-    # If all log ratios are exactly equal, the chains are stuck. Then the fit below fails, and k is infinite.
-    if 0 < np.ptp(log_ratios) < weight_tail.EQUAL_WEIGHTS_RANGE:
+    if np.ptp(log_ratios) < weight_tail.EQUAL_WEIGHTS_RANGE:
         return log_ratios, 0.0
     from arviz_stats.base import array_stats  # pyright: ignore[reportPrivateImportUsage]
 
@@ -141,10 +152,13 @@ def smooth_weights(
         with np.errstate(all="ignore"):
             weights, pareto_k = smooth(-log_ratios, r_eff=efficiency)
     except ValueError:
-        return log_ratios, math.inf
-    if np.isnan(pareto_k) or not np.isfinite(weights).all():
-        return log_ratios, math.inf
-    return weights, float(pareto_k)
+        weights, pareto_k = log_ratios, math.nan
+    if not np.isnan(pareto_k) and np.isfinite(weights).all():
+        return weights, float(pareto_k)
+    with np.errstate(all="ignore"):
+        raw_weights = np.exp(log_ratios - log_ratios.max())
+        relative_ess = raw_weights.sum() ** 2 / np.sum(raw_weights**2) / len(raw_weights)
+    return log_ratios, 0.0 if relative_ess > _EQUAL_WEIGHTS_ESS else math.inf
 
 
 def _relative_ess(values: Float[np.ndarray, "chain draw row"], max_rows: int = 50) -> float:

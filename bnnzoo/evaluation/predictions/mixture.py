@@ -240,7 +240,7 @@ def map_rows(
     predictor: Predictor,
     x: Shaped[np.ndarray, "row ..."],
     values_per_row: int,
-    compute: Callable[[Int[np.ndarray, " block"], int, DrawMixture], Any],
+    compute: Callable[[Int[np.ndarray, " block"], DrawMixture], Any],
     *,
     observer: Observer | None = None,
 ) -> Shaped[np.ndarray, "value row ..."]:
@@ -252,16 +252,16 @@ def map_rows(
         predictor: the predictor of a run.
         x: inputs as `new_rows.inputs_of` returns them.
         values_per_row: number of values that `compute` computes at a time for each draw and row.
-        compute: function of the indices of the rows in a block, the number of real rows, and their mixture. It returns
-            an array [value, row, ...]. All blocks have the same length: the last block is filled up with copies of the
-            last row, which are not real rows.
+        compute: function of the indices of the rows in a block, and their mixture. It returns an array [value, row,
+            ...]. All blocks have the same length: the last block is filled up with copies of the last row, whose
+            results are dropped.
         observer: function that is called with the progress.
     """
     precision = "float64" if isinstance(predictor.posterior, NetworkPosterior) else predictor.precision
     parts = [np.empty((0, 0))]
     with backend.arithmetic_within_run(precision):
         for rows, count, draws in _mixtures(predictor, x, values_per_row, precision):
-            parts.append(np.asarray(compute(rows, count, draws))[:, :count])
+            parts.append(np.asarray(compute(rows, draws))[:, :count])
             if observer is not None:
                 observer(Progress("evaluating", int(rows[0]) + count, len(x)))
     return np.concatenate(parts[1:], 1) if len(parts) > 1 else parts[0]

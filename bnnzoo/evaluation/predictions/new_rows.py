@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
+from bnnzoo.assembly.recipe_parts import check_targets
 from bnnzoo.data import Unseen, load_inputs, load_like
 from bnnzoo.data.formats.frames import is_frame
 from bnnzoo.data.loading.new_codes import warn_of_new_codes
@@ -31,7 +32,7 @@ def evaluation_rows(
     predictor.scaler.refuse_far(test.x, test.y, signature, _name_of(data))
     _warn_of_codes(predictor, test.x, test.y, _name_of(data))
     if isinstance(posterior := predictor.posterior, NetworkPosterior):
-        posterior.likelihood.check(test.y, signature.num_targets)
+        check_targets(posterior.likelihood, test)
     return test.x, test.y
 
 

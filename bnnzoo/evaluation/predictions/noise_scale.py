@@ -27,7 +27,10 @@ SMALL = 0.01
 LARGEST = 10.0
 """Largest plausible noise scale, in standard deviations of the target; a larger one is not from the posterior."""
 _MIN_ROWS = 20
-"""Smallest number of training rows for a test of the largest drawn noise scale; with fewer, the prior determines it."""
+"""Smallest number of training rows, times the likelihood power, for a test of the largest drawn noise scale.
+
+With fewer rows or a smaller power, the prior determines the noise scale.
+"""
 
 
 def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row target"] | None) -> dict[str, Any]:
@@ -38,7 +41,8 @@ def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row targ
     - `noise_of`: name of the target.
     - `noise_step`: rounding step of the target; 0 if it is not rounded.
     - `noise_largest`: largest draw of the noise scale of any target, in standard deviations of the target. It is
-      returned only if one noise scale is learned for all rows, and with at least 20 training rows.
+      returned only if one noise scale is learned for all rows, and if the number of training rows, times the
+      likelihood power, is at least 20.
 
     Args:
         predictor: the run.
@@ -59,7 +63,8 @@ def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row targ
         "noise_of": predictor.signature.target_names[smallest],
         "noise_step": float(predictor.rounding_steps[smallest]),
     }
-    if "likelihood_scale" in predictor.blocks and len(targets) >= _MIN_ROWS:
+    effective_rows = len(targets) * float(predictor.record.attributes.get("likelihood_power", 1.0))
+    if "likelihood_scale" in predictor.blocks and effective_rows >= _MIN_ROWS:
         scale_draws = predictor.record.array("posterior", "likelihood_scale").astype(np.float64)
         scale_draws = scale_draws.reshape(*scale_draws.shape[:2], -1) * predictor.scaler.y_sd / sd
         result["noise_largest"] = float(scale_draws.max())

@@ -153,8 +153,15 @@ class PredictiveDistribution:
         if predictor.classifies:
             labels = np.asarray(y)
             if self._classes.dtype.kind in "biuf":
-                with contextlib.suppress(ValueError):  # text that is no number is an unknown class
-                    labels = labels.astype(self._classes.dtype)
+                # Text that is no number, and a number that the conversion would change, are unknown classes.
+                with contextlib.suppress(ValueError), np.errstate(invalid="ignore"):
+                    converted = labels.astype(self._classes.dtype)
+                    is_changed = (
+                        labels.dtype.kind in "iuf"
+                        and converted.dtype.kind in "biu"
+                        and not np.array_equal(converted, labels)
+                    )
+                    labels = labels if is_changed else converted
             labels = _broadcast(labels, (len(self),))
             index = np.array([self._index_of(label) for label in labels.ravel()], int).reshape(labels.shape)
             with np.errstate(divide="ignore"):
@@ -204,7 +211,7 @@ class PredictiveDistribution:
                 self._predictor,
                 self._x,
                 flat.size * shape[2],
-                lambda rows, _, draws: mixture.quantiles(draws, flat, centre[rows], sd[rows]),
+                lambda rows, draws: mixture.quantiles(draws, flat, centre[rows], sd[rows]),
             )
             values = values.reshape(shape) * self._target_units + self._predictor.scaler.y_mean
         except NotImplementedError:
@@ -301,7 +308,7 @@ class PredictiveDistribution:
         num_draws, targets = len(self._predictor.thetas), values.shape[2]
         points = max(1, min(len(values), mixture.ELEMENTS // (num_draws * targets)))
 
-        def of_block(rows: Int[np.ndarray, " block"], _: int, draws: DrawMixture) -> np.ndarray:
+        def of_block(rows: Int[np.ndarray, " block"], draws: DrawMixture) -> np.ndarray:
             starts = range(0, len(values), points)
             return np.concatenate([np.asarray(compute(draws, values[i : i + points, rows])) for i in starts])
 

@@ -60,7 +60,7 @@ class Predictor:
         return row_functions.predictor_of_file, (row_functions.file_content(self.record), self.model)
 
     def with_row_map(self, row_map: RowMap) -> Predictor:
-        """Return a predictor that evaluates functions of rows by `row_map`."""
+        """Return a copy that maps over rows with `row_map`, for example on the workers of a Dask cluster."""
         return self._with(self.record, row_map)
 
     def _with(self, record: Record, row_map: RowMap = map_locally) -> Predictor:

@@ -54,8 +54,8 @@ def log_likelihoods(
 
 
 def file_content(record: Record) -> bytes:
-    """Return the content of a run's file; for a run in memory, of a file with the same groups."""
-    if record.file is not None:
+    """Return the content of a run's file; for a run in memory or in part files, of a file with the same groups."""
+    if record.file is not None and store.run_state(record.file) in ("partial", "complete"):
         return record.file.read_bytes()
     with tempfile.TemporaryDirectory(prefix="bnnzoo-") as folder:
         file = Path(folder) / "run.nc"

@@ -112,6 +112,7 @@ def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: K
     B, multiplied by the likelihood power and divided by tr A. This is the first step of the power iteration to the
     nearest Kronecker product (Van Loan and Pitsianis 1993), and it has the right trace. K-FAC uses other factors for
     dense layers (Ritter, Botev and Barber 2018). The mean of `_base` over the block is added to the eigenvalues.
+    Parameters of the likelihood are independent, and `_base` contains their precisions.
 
     A and B are stored as triangular factors. The eigenvalues of A are the squared singular values of its factor. If the
     data that are processed together have too few rows for a triangular factor, the matrix itself is stored. A small
@@ -155,6 +156,11 @@ def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: K
     for block, (left, right), (is_left_triangular, is_right_triangular) in zip(
         blocks, factored, stored_as_triangle, strict=True
     ):
+        if block.owner == "likelihood":
+            scale = jax.lax.rsqrt(base[block.start : block.stop]).reshape(_sides(block))
+            left, right = (jnp.eye(side, dtype=scale.dtype) for side in scale.shape)
+            matrices.append(Matrix(left, right, scale))
+            continue
         (low, u), (high, v) = spectrum(left, is_left_triangular), spectrum(right, is_right_triangular)
         product = low[:, None] * (high / jnp.maximum(jnp.sum(low), jnp.finfo(low.dtype).tiny))
         precision = posterior.likelihood_power * product + jnp.mean(base[block.start : block.stop])

@@ -133,9 +133,9 @@ def share_metric(states: S, *, final: bool, caution: Caution = MICROCANONICAL) -
     """Return the states with a metric and a step size that are the same for all chains.
 
     The metric is estimated from the deviations of all positions and gradients from the means of their chains, so chains
-    in different modes do not enlarge it. The step size is the median over the chains, rescaled to the new metric: the
-    geometric mean of a step's length over all directions stays the same. If `final` (warm-up has ended), the metric
-    stays unchanged. The states must have the attributes `metric` and `step_size`.
+    in different modes do not enlarge it. The step size is the median over the chains. It is rescaled, so that the
+    geometric mean of the step's length over all directions stays the same in the new metric. If `final` (warm-up has
+    ended), the metric stays unchanged. The states must have the attributes `metric` and `step_size`.
     """
     typed_states: Any = states
     metric, log_factor = typed_states.metric, 0.0

@@ -76,6 +76,14 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         stats = {"lp_estimate": lp_estimate, "diverging": ~finite, "step_size": eta, **explored_stats}
         return SgldState(position, state.count + 1, state.anchor), stats
 
+    @property
+    def _num_exploring(self) -> UInt32[Array, ""]:
+        """Number of steps in the exploration part of a cycle.
+
+        The factor below 1 prevents an additional step if `exploration` is rounded up, as 0.8 is in float32.
+        """
+        return jnp.ceil((1 - 1e-6) * self.exploration * self.cycle).astype(jnp.uint32)
+
     def _explore(
         self, posterior: AbstractPosterior, state: SgldState, *, key: PRNGKeyArray
     ) -> tuple[SgldState, Int[Array, ""]]:
@@ -86,8 +94,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
 
         def is_exploring(carry: Any) -> Bool[Array, ""]:
             state, num_steps = carry
-            phase = (state.count % jnp.uint32(self.cycle)).astype(state.position.dtype) / self.cycle
-            return (phase < self.exploration) & (num_steps < self.cycle)
+            return (state.count % jnp.uint32(self.cycle) < self._num_exploring) & (num_steps < self.cycle)
 
         def descend(carry: Any) -> tuple[SgldState, Int[Array, ""]]:
             state, num_steps = carry
@@ -104,7 +111,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         super().check(posterior)
         if self.exploration > 0 and self.schedule != "cyclical":
             raise UsageError("[[sampler.exploration]]: requires [[sampler.schedule=cyclical]]; add it")
-        if self.exploration * self.cycle > self.cycle - 1:
+        if self._num_exploring > self.cycle - 1:
             raise UsageError(
                 f"[[sampler.exploration]]: must leave at least one step of each cycle of {self.cycle} steps for draws "
                 f"(got {self.exploration:g}); use a smaller value, or a longer [[sampler.cycle]]"

@@ -203,7 +203,10 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         }
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Return the number of evaluations: for each row of the batch, a gradient and derivatives at the anchor."""
+        """Return the number of evaluations of a step.
+
+        Each row of the batch counts 1 for the gradient, plus the order (0, 1 or 2) of the control variate.
+        """
         del warmup
         return self.batch_rows(posterior.num_data) * (1.0 + ORDER[self.order]) * means.get("n_steps", 1.0)
 

@@ -50,9 +50,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     proposal: eqx.AbstractVar[str]
     sampling: eqx.AbstractVar[str]
 
-    step_size: Annotated[Number, Gt(0), Doc("eta: step size of the proposal; for hmc, of one leapfrog step")] = number(
-        0.01
-    )
+    step_size: Annotated[Number, Gt(0), Doc("eta: step size; for hmc, of one leapfrog step")] = number(0.01)
     num_steps: Annotated[int, Ge(1), Doc("for hmc: the number of leapfrog steps is uniform in 1, ..., num_steps")] = 10
     batch_size: Annotated[
         int | Literal["auto"],
@@ -69,7 +67,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     ] = "pooled"
     control_variate: Annotated[
         Literal["auto", "none", "first", "second"],
-        Doc("order of the Taylor polynomial subtracted from the differences; auto: second if a subspace is sampled"),
+        Doc("order of the Taylor polynomial subtracted from differences; auto: second for a subspace, if warm-up > 0"),
     ] = "auto"
     target_acceptance: Annotated[
         Number, Gt(0), Lt(1), Doc("warm-up keeps the acceptance rate at or above this value")

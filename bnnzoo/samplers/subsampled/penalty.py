@@ -43,15 +43,15 @@ class Penalty(AbstractPenalty):
         Literal["auto", "random-walk", "langevin", "hmc"],
         Doc(
             "random-walk: theta + eta F eps; langevin: theta + eta C grad + sqrt(2 eta) F eps; hmc: leapfrog steps; "
-            "auto: hmc if a step uses all data or a subspace is sampled, else random-walk"
+            "auto: hmc if a step uses all data, or for a subspace if warm-up > 0; else random-walk"
         ),
     ] = "auto"
     sampling: Annotated[
         Literal["auto", "replacement", "disjoint", "importance"],
         Doc(
             "replacement: rows are drawn independently; disjoint: no row is used twice in a step; importance: "
-            "influential rows are drawn more often; auto: importance for a subspace and at most 262144 rows; "
-            "else disjoint if automatic sizes exceed half of the rows; else replacement"
+            "influential rows are drawn more often; auto: importance for a subspace and at most 262144 rows, if "
+            "warm-up > 0; else disjoint if automatic sizes exceed half of the rows; else replacement"
         ),
     ] = "auto"
 

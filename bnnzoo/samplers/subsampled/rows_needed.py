@@ -65,7 +65,9 @@ def _has_normal_prior(posterior: AbstractPosterior) -> bool:
 def near_centre(
     posterior: AbstractPosterior, is_sampled: Bool[Array, " dim"], *, key: PRNGKeyArray
 ) -> Float[Array, ""]:
-    """Predict K1 for steps between independent draws, with a second-order control variate at the posterior's centre.
+    """Predict K1 (see the module) for steps from one draw of the standard normal approximation to an independent one.
+
+    The control variate is of second order, at the posterior's centre.
 
     Args:
         posterior: the posterior of a subspace. Each coordinate is in units of its posterior standard deviation.

@@ -63,7 +63,8 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     - `kl_weights`: with `uniform` pi_i is 1/M. With `blundell` pi_i is 2^(M-i) / (2^M - 1), so that the first batches
       of a pass have almost all of the weight.
     - `reparameterisation`: with `weights` one theta is drawn for the whole batch. With `local` the pre-activations of
-      dense layers are drawn instead, for each datum. The expectation is the same, with less noise.
+      dense layers are drawn instead, for each datum. The expectation is the same, with less noise. Layers that the
+      network uses more than once per datum, or other than by a call, still have one draw for the whole batch.
 
     The closed form of KL(q || prior) is used if NumPyro knows it, as for normal priors. Otherwise only the entropy of q
     is in closed form, and the log prior is evaluated at a draw of q. At the end of warm-up, mean and rho are replaced
@@ -82,7 +83,7 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     scale: Annotated[Number, Gt(0), Doc("initial standard deviation of q")] = number(0.05)
     reparameterisation: Annotated[
         Literal["weights", "local"],
-        Doc("weights: one theta per batch; local: pre-activations per row, correct if a row uses each layer once"),
+        Doc("weights: one theta per batch; local: for dense layers that a row uses once, pre-activations per row"),
     ] = "weights"
     samples: Annotated[int, Ge(1), Doc("number of draws of q that estimate the expectation in a step")] = 1
     sampling: Annotated[
@@ -103,7 +104,8 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     ) -> BbbState:
         """Return the state in which q has the mean `theta` and the standard deviation `scale` for every parameter."""
         del posterior
-        rho = jnp.full_like(theta, jnp.log(jnp.expm1(self.scale)))
+        # The inverse of softplus. Its rounded value is `scale` above 40, and exp overflows float32 above 88.
+        rho = jnp.full_like(theta, jnp.where(self.scale > 40, self.scale, jnp.log(jnp.expm1(self.scale))))
         adam = training.Adam.start((theta, rho), num_warmup, constant=self.schedule == "constant")
         # While the learning rate is large, q still moves, and an average would lag behind it. A falling rate is small
         # only near the end of warm-up.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
+from typing import Any
 
 from bnnzoo.assembly import Problem
 from bnnzoo.evaluation.convergence.diagnostics import is_chain
@@ -21,12 +23,42 @@ from bnnzoo.sampling.initial.budget import (
 )
 from bnnzoo.sampling.initial.budget_check import MIN_WINDOWS, refuse_short_budget
 from bnnzoo.sampling.loop.warmup import windows
+from bnnzoo.store import Attributes
+from bnnzoo.store.schema import LENGTH_PLAN
 
 _WARMUP_TOLERANCE = 1.25
 """Warm-up ends early only if it would take longer than this multiple of the fraction `WARMUP_SHARE` of the budget.
 
 Small differences between the planned and the measured time do not change the number of steps, so the draws of two runs
 are usually equal."""
+
+
+def length_plan(problem: Problem, start_seconds: float) -> Attributes:
+    """Return the root attribute that a resumed run needs to revise its lengths; empty without a budget.
+
+    Args:
+        problem: the problem of the run, with the lengths of `plan_lengths`.
+        start_seconds: seconds that were spent on the initial positions.
+    """
+    if problem.recipe.budget is None:
+        return {}
+    open_lengths = [name for name in ("warmup", "thin", "draws") if name not in problem.recipe.where]
+    return {LENGTH_PLAN: json.dumps({"open": open_lengths, "start_seconds": start_seconds})}
+
+
+def with_open_lengths(problem: Problem, attributes: Mapping[str, Any]) -> Problem:
+    """Return the problem of a resumed run, with the lengths that the budget may still change marked as not set.
+
+    The recipe in the file has values for all lengths, as if the user had set them.
+    """
+    open_lengths = json.loads(attributes.get(LENGTH_PLAN, "{}")).get("open", ())
+    where = {name: place for name, place in problem.recipe.where.items() if name not in open_lengths}
+    return problem.with_lengths(dataclasses.replace(problem.recipe, where=where), problem.sampler)
+
+
+def seconds_of_start(attributes: Mapping[str, Any]) -> float:
+    """Return the seconds that a run spent on its initial positions, from its root attributes; 0 without a budget."""
+    return json.loads(attributes.get(LENGTH_PLAN, "{}")).get("start_seconds", 0.0)
 
 
 def with_measured_step(

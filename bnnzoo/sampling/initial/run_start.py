@@ -20,14 +20,15 @@ from bnnzoo.store import schema
 def last_draws(problem: Problem, path: Path) -> Float[np.ndarray, "chain dim"]:
     """Return the last draw of each chain of an earlier run as the positions of the chains.
 
-    If the problem has more chains than the run, the further chains get earlier draws of the run, at equal distances.
+    If the problem has more chains than the run, each further chain starts at an earlier draw of one of these chains.
+    These draws are evenly spaced.
 
     Args:
         problem: the problem. Its network must have the parameters of the run's network, with the same shapes.
         path: the file of the run.
 
     Raises:
-        UsageError: if there is no such run, or if a parameter is missing or has another shape.
+        UsageError: if there is no such run, if a parameter is missing or has another shape, or if the file is damaged.
     """
     with store.open_tree(path) as tree:
         chains, draws = _shape(tree, path)
@@ -48,7 +49,7 @@ def best_draw(problem: Problem, path: Path) -> Float[np.ndarray, " dim"]:
         statistics = tree[schema.SAMPLE_STATS].data_vars if schema.SAMPLE_STATS in tree.children else {}
         if "lp" not in statistics:
             return _position(problem, tree, path, chains - 1, draws - 1)
-        log_densities = np.nan_to_num(statistics["lp"].to_numpy(), nan=-np.inf)
+        log_densities = np.nan_to_num(store.read_array(path, statistics["lp"]), nan=-np.inf)
         chain, draw = np.unravel_index(np.argmax(log_densities), log_densities.shape)
         return _position(problem, tree, path, int(chain), int(draw))
 
@@ -72,9 +73,9 @@ def _position(problem: Problem, tree: xr.DataTree, path: Path, chain: int, draw:
     constant = tree[schema.CONSTANT_DATA].data_vars if schema.CONSTANT_DATA in tree.children else {}
     for block in posterior.layout.blocks:
         if block.name in tree[schema.POSTERIOR].data_vars:
-            values = tree[schema.POSTERIOR].data_vars[block.name][chain, draw].to_numpy()
+            values = store.read_array(path, tree[schema.POSTERIOR].data_vars[block.name][chain, draw])
         elif schema.FIXED + block.name in constant:
-            values = constant[schema.FIXED + block.name].to_numpy()
+            values = store.read_array(path, constant[schema.FIXED + block.name])
         elif block.name in of_network:
             if schema.KEPT_ROWS in constant:
                 raise UsageError(

@@ -49,13 +49,13 @@ def check_step(sampler: Any, method: str, state: Any, result: Any) -> None:
             raise _fault(
                 sampler, method, f"must return an array for the statistic {name!r} (got {_describe_type(value)})"
             )
-        reason = variable_names.fault(name) or (
-            "is complex" if jnp.issubdtype(value.dtype, jnp.complexfloating) else ""
-        )
+        reason = variable_names.fault(name)
+        if not reason and jnp.issubdtype(value.dtype, jnp.complexfloating):
+            reason = "is complex"
+        if not reason and jnp.ndim(value):
+            reason = f"is not one number per step (got {name} with the shape {list(jnp.shape(value))})"
         if reason:
             raise _fault(sampler, method, f"returns a statistic that {reason}")
-    if reason := variable_names.clash({name: jnp.ndim(value) for name, value in stats.items()}):
-        raise _fault(sampler, method, f"returns a statistic that {reason}")
     state_structure = jax.tree.structure(state)
     if jax.tree.structure(next_state) != state_structure:
         raise _fault(

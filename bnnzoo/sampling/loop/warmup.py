@@ -66,7 +66,7 @@ class StepSizeTuning(NamedTuple):
 
 
 class StepSize(AbstractWarmup):
-    """Adaptation to the largest step size eta for which no limit of the sampler is exceeded on average.
+    """Adaptation of the step size to the largest eta at which, on average, no limit of the sampler is exceeded.
 
     The sampler's `headroom` returns the margin to each limit, such as a target acceptance rate. If all margins
     are positive, the step size may become larger. The method is stochastic approximation (Robbins and Monro 1951):

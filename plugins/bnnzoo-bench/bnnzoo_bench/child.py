@@ -112,6 +112,7 @@ def _fit_reference(method: Method, problem: Problem, job: dict[str, Any]) -> dic
     """
     import bnnzoo
     from bnnzoo.api.references import Reference
+    from bnnzoo.store.schema import KEPT_ROWS
 
     reference = Reference(problem.name, bnnzoo.open(problem.path))
     stored_recipe = str(reference.run.attributes["recipe"])
@@ -130,11 +131,11 @@ def _fit_reference(method: Method, problem: Problem, job: dict[str, Any]) -> dic
     details = _details(run.attributes, time.perf_counter() - start)
     start = time.perf_counter()
     distances = reference.distances(run, method.name)
-    sizes = run.posterior["constant_data"]
+    inputs = reference.run.posterior["constant_data"][KEPT_ROWS]
     return {
         "rows": int(run.attributes["rows"]),
-        "test_rows": sizes["x_test"].shape[0],
-        "features": int(np.prod(sizes["x_test"].shape[1:])),
+        "test_rows": inputs.shape[0],
+        "features": int(np.prod(inputs.shape[1:])),
         **details,
         "seconds_predict": time.perf_counter() - start,
         "metrics": {name: number.value for name, number in distances.numbers.items()},

@@ -75,7 +75,7 @@ def _parse(name: str) -> Method:
             raise UsageError(f"--methods: {name}: no such recipe file")
         return Method(Path(name).stem, "recipe", name)
     before, colon, after = name.partition(":")
-    if not colon and _is_sampler(name):
+    if _is_sampler(name):  # also distribution:name
         return Method(name, "sampler", name)
     if before and after:
         # Models and samplers are lower case, and classes are not.

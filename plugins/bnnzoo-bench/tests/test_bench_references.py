@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import h5py
 import pytest
 
 pytest.importorskip("bnnzoo_references")
@@ -27,7 +28,7 @@ POINTS = (Point("slow", 9.0, 0.1), Point("fast", 1.0, 0.5), Point("beaten", 2.0,
 
 @pytest.fixture(autouse=True)
 def _with_references(monkeypatch):
-    monkeypatch.setenv("BNNZOO_PLUGINS", "bnnzoo-bench,bnnzoo-references")
+    monkeypatch.setenv("BNNZOO_PLUGINS", "bnnzoo-bench,bnnzoo-references,bnnzoo-rwm-example")
     registry.reset()
 
 
@@ -45,7 +46,7 @@ def test_references_are_problems_with_one_fold(tmp_path):
 
 def test_a_method_is_a_sampler_for_references_and_only_for_them(tmp_path):
     references, tables = find_problems([Path("references:poisson")]), find_problems([make_table(tmp_path / "t.csv")])
-    check_plan(Plan(references, [0], parse_methods(["nuts"]), 1.0, 0))
+    check_plan(Plan(references, [0], parse_methods(["nuts", "bnnzoo-rwm-example:rwm-example"]), 1.0, 0))
     with pytest.raises(UsageError, match="mlp:nuts: a reference fixes the model, so a method must be a sampler"):
         check_plan(Plan(references, [0], parse_methods(["nuts", "mlp:nuts"]), 1.0, 0))
     with pytest.raises(UsageError, match="nuts: is a sampler; write MODEL:nuts, or use --problems references"):
@@ -91,9 +92,11 @@ def test_results_of_references_and_of_tables_are_not_mixed(call, capsys, tmp_pat
 
 
 def test_a_sampler_is_compared_on_the_data_in_the_recipe_of_a_reference(tmp_path, monkeypatch):
-    """The name of a user's own reference says nothing about the name of its data."""
+    """The name of a user's own reference says nothing about the name of its data. The file may have no test rows."""
     (poisson,) = find_problems([Path("references:bnnzoo-references:poisson")])
     own = shutil.copy(poisson.path, tmp_path / "own.nc")
+    with h5py.File(own, "r+") as file:
+        del file["constant_data/x_test"], file["constant_data/y_test"]
     calls = []
     monkeypatch.setattr(bnnzoo, "sample", lambda **words: calls.append(words) or bnnzoo.open(own))
     for name, path in ((poisson.name, poisson.path), ("bumps", own)):

@@ -72,7 +72,10 @@ class AbstractKernel(AbstractSampler[KernelState]):
     def algorithm(
         self, log_density: Callable, step_size: Float[Array, ""], inverse_mass: Float[Array, " dim"]
     ) -> SamplingAlgorithm:
-        """Return BlackJAX's algorithm, such as `blackjax.nuts(log_density, step_size, inverse_mass)`."""
+        """Return BlackJAX's algorithm, such as `blackjax.nuts(log_density, step_size, inverse_mass)`.
+
+        `inverse_mass` contains the variances of the parameters. Steps must be proportional to its square root.
+        """
 
     def init(
         self, posterior: AbstractPosterior, theta: Float[Array, " dim"], *, num_warmup: int, key: PRNGKeyArray

@@ -90,4 +90,5 @@ class Barker(AbstractKernel):
         """Return BlackJAX's Barker algorithm."""
         import blackjax
 
-        return blackjax.barker(log_density, step_size, inverse_mass)
+        # This kernel of BlackJAX divides its noise by sqrt(inverse_mass), where the others multiply.
+        return blackjax.barker(log_density, step_size, 1 / inverse_mass)

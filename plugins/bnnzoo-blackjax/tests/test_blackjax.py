@@ -77,6 +77,22 @@ def test_chunks_and_resuming_change_no_bit(name):
     np.testing.assert_array_equal(_draws(uninterrupted), _draws(rest))
 
 
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_steps_are_proportional_to_the_standard_deviations_of_the_metric(name):
+    variances = jnp.asarray([100.0, 1.0, 0.01])
+
+    @jax.jit
+    @jax.vmap
+    def position_after_a_step(key):
+        log_density = lambda theta: -jnp.sum(theta**2 / variances) / 2  # noqa: E731
+        algorithm = SAMPLERS[name].algorithm(log_density, jnp.asarray(0.1), variances)
+        return algorithm.step(key, algorithm.init(jnp.zeros(3), key))[0].position
+
+    positions = position_after_a_step(jax.random.split(jax.random.key(0), 1000))
+    ratio = np.std(positions, 0) / np.sqrt(variances)
+    np.testing.assert_allclose(ratio / ratio.mean(), 1, atol=0.1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_every_sampler_passes_the_exactness_check(name):

@@ -90,10 +90,10 @@ def price(rows: int, epsilon: float) -> str:
             warmup=steps // 2,
             draws=steps - steps // 2,
         )
-        summary, party = run.summary(), json.loads(run.attributes["federated"])["a"]
+        summary, clipped = run.summary(), json.loads(run.attributes["clipped"])["a"]
     return (
         f"| {rows} | {epsilon:g} | {releases} | {summary['acceptance_rate']:.2f} | {summary['ess_bulk']:.0f} | "
-        f"{100 * party['clipped']:.1f} |"
+        f"{100 * clipped['fraction']:.1f} |"
     )
 
 

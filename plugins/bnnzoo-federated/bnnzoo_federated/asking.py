@@ -18,7 +18,7 @@ _PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 class PartyQuestions:
     """The connections (lines) to all parties, with the names of the parties as keys.
 
-    `again` is the number of times that a question to a party was repeated, for each party.
+    `again` is the number of times that a question to a party was repeated since the last `reset`, for each party.
     """
 
     def __init__(self, lines: Mapping[str, Line], *, patience: float, limit: float):
@@ -30,7 +30,11 @@ class PartyQuestions:
             limit: seconds after which the run ends with an error if a party has not answered.
         """
         self.lines, self.patience, self.limit = dict(lines), patience, limit
-        self.again = dict.fromkeys(lines, 0)
+        self.reset()
+
+    def reset(self) -> None:
+        """Set the numbers of repeated questions to 0; a run starts."""
+        self.again = dict.fromkeys(self.lines, 0)
 
     def all(
         self, question: str, messages: Mapping[str, Words], read: Callable[[str, Words], Answer]

@@ -19,7 +19,7 @@ from bnnzoo.data import Scaler, Signature, load_like
 from bnnzoo.errors import BnnzooError, UsageError
 from bnnzoo.posterior.backend import arithmetic, keep_programs
 from bnnzoo.progress import Observer, Progress
-from bnnzoo.recipe import RUN_FIELDS, Recipe, as_dict, to_yaml
+from bnnzoo.recipe import RUN_FIELDS, Part, Recipe, as_dict, fields_of, to_yaml
 from bnnzoo.samplers import Penalty
 from bnnzoo.sampling.keys import Keys
 from bnnzoo_federated import checks
@@ -37,6 +37,13 @@ _OPTIONS = frozenset(
     ("chains", "warmup", "draws", "thin", "seed", "likelihood", "prior", "standardise", "likelihood_power")
 )
 """Keywords of `Coordinator.sample` for settings of the recipe."""
+_FIELDS = ("step_size", "correction", "target_acceptance", "target_sigma2")
+"""Fields of the penalty sampler that the chains of a coordinator use."""
+_FIXED: dict[str, Any] = {
+    **dict.fromkeys(("batch_size", "num_batches", "sampling"), "auto"),
+    **{"proposal": "random-walk", "control_variate": "none", "variance": "pooled"},
+}
+"""Fields of the penalty sampler that can have only these values."""
 
 Answer = TypeVar("Answer")
 
@@ -72,8 +79,8 @@ class Coordinator:
 
         Args:
             model: the name of a model, or a mapping with the name and the fields of the model.
-            sampler: `penalty`, with `step_size`, `correction`, `target_acceptance` and `target_sigma2`. Each party sets
-                its own batch size, and the proposal is a random walk.
+            sampler: `penalty`, with the fields `step_size`, `correction`, `target_acceptance` and `target_sigma2`; all
+                other fields are refused. Each party sets its own batch size, and the proposal is a random walk.
             out: the NetCDF file of the run.
             test: test rows, which no party holds, for evaluation and convergence diagnostics, in any form of `--data`
                 of `bnnzoo sample`.
@@ -90,10 +97,15 @@ class Coordinator:
         keep_programs()
         _refuse({name: name not in _OPTIONS and options[name] is not None for name in options if name in RUN_FIELDS})
         words = {**options, "init": "prior"}
-        recipe = keywords.recipe_of(model, _random_walk(sampler), data=None, in_memory=True, **words)
+        if isinstance(sampler, Mapping):
+            sampler = {"name": "penalty", **sampler}
+        recipe = keywords.recipe_of(model, sampler, data=None, in_memory=True, **words)
         _check(recipe)
         # If no numbers of steps are given, a run has a time budget; here it uses the default numbers instead.
-        recipe = dataclasses.replace(recipe, test_fraction=0.0, budget=None, until=None)
+        recipe = dataclasses.replace(
+            recipe, sampler=_random_walk(recipe.sampler), test_fraction=0.0, budget=None, until=None
+        )
+        self._asking.reset()
         with arithmetic("float32"):
             problem, agreements = self._agree(recipe, test, starts)
             self._run(problem, agreements, Path(out), starts, force, observer or (lambda _: None))
@@ -289,21 +301,21 @@ def _check_releases(recipe: Recipe, releases: Mapping[str, int]) -> None:
             )
 
 
-def _random_walk(sampler: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the penalty sampler for a random walk, with `auto` for fields that the parties determine."""
-    fields = {"name": sampler} if isinstance(sampler, str) else dict(sampler)
-    if fields["name"] != "penalty":
-        raise UsageError(f"sampler {fields['name']}: requires more than sums over rows; use penalty")
-    fixed = {
-        **dict.fromkeys(("batch_size", "num_batches", "sampling"), "auto"),
-        **{"proposal": "random-walk", "control_variate": "none", "variance": "pooled"},
-    }
-    if conflicting := [name for name, value in fixed.items() if fields.get(name, value) != value]:
+def _random_walk(sampler: Part) -> Part:
+    """Return the penalty sampler for a random walk, with `auto` for the fields that the parties determine.
+
+    Raises:
+        UsageError: if it is another sampler, or if a field has a value that the chains cannot use.
+    """
+    if sampler.name != "penalty":
+        raise UsageError(f"sampler {sampler.name}: requires more than sums over rows; use penalty")
+    only_values = {field.name: field.default for field in fields_of(Penalty) if field.name not in _FIELDS} | _FIXED
+    if refused := [name for name, value in sampler.fields.items() if only_values.get(name, value) != value]:
         raise UsageError(
-            f"sampler.{', sampler.'.join(conflicting)}: each party sets its own batch size, and the "
-            "proposal is a random walk; remove it"
+            f"sampler.{', sampler.'.join(refused)}: each party sets its own batch size, and the proposal is a random "
+            f"walk with the covariance of all chains; remove it, and set only {', '.join(_FIELDS)}"
         )
-    return {**fields, **fixed}
+    return dataclasses.replace(sampler, fields={**sampler.fields, **_FIXED})
 
 
 def _without_rows(recipe: Recipe, signature: Signature, scaler: Scaler) -> Problem:

@@ -153,13 +153,16 @@ def security(ca: Path | None, cert: Path | None, key: Path | None, *, listening:
         the arguments; empty if all three files are None.
 
     Raises:
-        UsageError: if only one or two of the three files are given.
+        UsageError: if only one or two of the three files are given, or if a file is missing or invalid.
     """
     paths_given = [path for path in (ca, cert, key) if path is not None]
     if not paths_given:
         return {}
     if len(paths_given) < 3:
         raise UsageError("--tls-ca, --tls-cert, --tls-key: require each other; give all three")
+    for path in paths_given:
+        if not path.is_file():
+            raise UsageError(f"{path}: no such file; give the three files of the certificates and the key")
     communications()
     from distributed import Security
 
@@ -167,4 +170,10 @@ def security(ca: Path | None, cert: Path | None, key: Path | None, *, listening:
     dask_security = Security(
         require_encryption=True, tls_ca_file=str(ca), **dict(zip(names, (str(cert), str(key)), strict=True))
     )
-    return dask_security.get_listen_args("worker") if listening else dask_security.get_connection_args("client")
+    try:
+        return dask_security.get_listen_args("worker") if listening else dask_security.get_connection_args("client")
+    except OSError as error:  # also an ssl.SSLError
+        raise UsageError(
+            f"{', '.join(map(str, paths_given))}: cannot be read as an authority, a certificate and its key ({error}); "
+            "give three PEM files"
+        ) from error

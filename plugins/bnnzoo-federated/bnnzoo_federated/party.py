@@ -84,11 +84,14 @@ class Party:
 
         Raises:
             UsageError: if the rows cannot be used, the batch size is not possible, the secret is invalid, the folder
-                does not match `privacy`, or an option is missing or conflicts with `privacy`.
+                cannot be created or does not match `privacy`, or an option is missing or conflicts with `privacy`.
             DamagedError: if the log of a private party is damaged.
         """
         self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{folder}: cannot create the folder ({error.strerror}); use another folder") from error
         check_folder(self.folder, is_private=privacy is not None)
         if privacy is None:
             if public is not None:

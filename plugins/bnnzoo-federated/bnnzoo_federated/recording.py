@@ -18,7 +18,6 @@ from bnnzoo import store
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import BnnzooError, BnnzooWarning
 from bnnzoo.finding import sentence, to_json
-from bnnzoo.recipe import to_yaml
 from bnnzoo.samplers import statistics
 from bnnzoo.sampling import chain_findings, provenance, verdict
 from bnnzoo.sampling.devices.placement import place_chains
@@ -58,15 +57,10 @@ class Recording:
         placement = place_chains("vectorized", recipe.chains)
         rows = sum(terms.rows for terms in self._terms.values())
         attributes = provenance.attributes(problem, placement) | {
-            "recipe": to_yaml(problem.resolved_recipe()),
-            "model": recipe.model.name,
-            "sampler": recipe.sampler.name,
             "task": description.signature.task,
-            "likelihood": problem.resolved_recipe()["likelihood"]["name"],
             "rows": rows,
-            "signature": description.signature.to_json(),
             "statistics": json.dumps(statistics.attributes(problem.sampler)),
-            "federated": self._parties({}),
+            "federated": self._parties(),
         }
         no_data = empty_dataset(description.signature)
         groups = train_groups(no_data, problem.test, description.scaler, {})
@@ -112,7 +106,12 @@ class Recording:
                 "findings": to_json(problems),
                 "tuned": json.dumps({"step_size": step_size} if recipe.warmup else {}),
                 "target_evaluations": rows_per_step * steps * recipe.chains,
-                "federated": self._parties(clipped),
+                "clipped": json.dumps(
+                    {
+                        name: {"fraction": None if np.isnan(fraction) else fraction, "sd": sd}
+                        for name, (fraction, sd) in clipped.items()
+                    }
+                ),
                 "asked_again": json.dumps(dict(repeated_questions)),
                 **self._counts(),
             }
@@ -153,15 +152,19 @@ class Recording:
             return values[-1]
         return np.stack(values).mean(0, dtype=np.float64).astype(np.float32)
 
-    def _parties(self, clipped: Mapping[str, guard.Clipped]) -> str:
-        """Return the sampling of each party, and the limits and clipped fraction of each private party, as JSON."""
-        parties = {name: Stratum.of(terms)._asdict() for name, terms in self._terms.items()}
+    def _parties(self) -> str:
+        """Return the sampling and the rows' fingerprint of each party, and the limits of each private party, as JSON.
+
+        Runs with equal text have the same rows, so the text must not contain results of a run.
+        """
+        parties = {
+            name: Stratum.of(terms)._asdict() | {"fingerprint": terms.fingerprint}
+            for name, terms in self._terms.items()
+        }
         for name, terms in self._terms.items():
             if terms.is_private:
                 limits = {"epsilon": terms.epsilon, "delta": terms.delta, "clip": terms.clip, "neighbours": NEIGHBOURS}
                 parties[name] |= limits
-        for name, (fraction, sd) in clipped.items():
-            parties[name] |= {"clipped": None if np.isnan(fraction) else fraction, "clipped_sd": sd}
         return json.dumps(parties)
 
     def _counts(self) -> dict[str, Any]:

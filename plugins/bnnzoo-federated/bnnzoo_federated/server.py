@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
+from bnnzoo.errors import UsageError
 from bnnzoo_federated.lines import check_certificates
 from bnnzoo_federated.party import Party
 from bnnzoo_federated.plain import communications, read_plain_values_only
@@ -30,7 +32,7 @@ def serve(
         ready: function that receives the server's address once the server answers.
 
     Raises:
-        UsageError: if only one of a tls:// address and `listening` is given.
+        UsageError: if only one of a tls:// address and `listening` is given, or if the address is invalid or in use.
     """
     check_certificates(address, has_certificates=bool(listening))
     dask = communications()
@@ -57,9 +59,13 @@ async def _serve(
             raise dask.CommClosedError("the peer uses another protocol") from error
 
     read_plain_values_only()
-    listener = dask.listen(address, answer, deserialize=False, **listening)
-    dask_greets, listener.on_connection = listener.on_connection, greet
-    async with listener:
+    async with AsyncExitStack() as stack:
+        try:
+            listener = dask.listen(address, answer, deserialize=False, **listening)
+            dask_greets, listener.on_connection = listener.on_connection, greet
+            await stack.enter_async_context(listener)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{address}: cannot listen at this address ({error}); use another [[listen]]") from error
         if ready is not None:
             ready(listener.contact_address)
         await asyncio.Event().wait()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +94,31 @@ def test_certificates_and_tls_addresses_require_each_other(tmp_path, capsys):
     party = Party((np.zeros((4, 1)), np.arange(4.0)), tmp_path / "b", batch_size=2)
     with pytest.raises(UsageError, match=f"^tls://h:1: {remedy}"):
         bnnzoo_federated.serve(party, "tls://h:1")
+
+
+def test_an_address_or_a_file_that_cannot_be_used_is_one_line(tmp_path, capsys):
+    pytest.importorskip("distributed")
+    for name, text in (("a.csv", "x,y\n1,2\n3,4\n5,6\n"), ("ca.pem", "no certificate")):
+        (tmp_path / name).write_text(text)
+    serve = ("party", "serve", tmp_path / "a", "--data", tmp_path / "a.csv", "--batch-size", "2")
+
+    def files(ca: str) -> list[Any]:
+        return ["--tls-ca", tmp_path / ca, "--tls-cert", tmp_path / "ca.pem", "--tls-key", tmp_path / "ca.pem"]
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        for words, message in (
+            (
+                [*serve, "--listen", address],
+                rf"{address}: cannot listen at this address \(.*in use\); use another --li",
+            ),
+            ([*serve, "--listen", "no://h:1"], r"no://h:1: cannot listen at this address \(unknown address scheme"),
+            ([*serve, "--listen", "tls://h:1", *files("no.pem")], r".*/no\.pem: no such file; "),
+            ([*serve, "--listen", "tls://h:1", *files("ca.pem")], r".*/ca\.pem: cannot be read as an authority, "),
+            ([*serve[:2], tmp_path / "a.csv", *serve[3:]], r".*/a\.csv: cannot create the folder \(File exists\)"),
+        ):
+            assert call(*words) == 2
+            assert re.fullmatch(f"bnnzoo: {message}.*\n", capsys.readouterr().err)
 
 
 def test_help_shows_party_and_imports_neither_jax_nor_dask():

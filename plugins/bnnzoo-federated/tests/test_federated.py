@@ -350,6 +350,14 @@ def test_functions_that_need_rows_say_that_rows_stay_at_the_parties(tmp_path):
     assert "the file of this run does not contain them" in page
 
 
+@pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+def test_a_model_with_its_own_likelihood_is_sampled(tmp_path):
+    line = {name: Party(tables()[i], tmp_path / name, batch_size=20) for i, name in enumerate("ab")}
+    options = {"model.hidden": "2", "model.components": "1", "chains": 2, "warmup": 4, "draws": 2}
+    run = Coordinator(line).sample("mdn", "penalty", out=tmp_path / "run.nc", **options)
+    assert (run.attributes["model"], run.attributes["likelihood"]) == ("mdn", "mixture")
+
+
 def _draws(run: bnnzoo.Run) -> np.ndarray:
     group = run.posterior["posterior"]
     return np.concatenate([group["weight"].values[:, :, 0], group["bias"].values], 2)
@@ -492,6 +500,12 @@ def test_parties_with_other_columns_are_refused(tmp_path):
     [
         ("nuts", {}, "sampler nuts: requires more than sums"),
         ({"name": "penalty", "batch_size": 20}, {}, "sampler.batch_size: each party sets its own batch size"),
+        (
+            {"num_steps": 3, "step_size": 0.1},
+            {},
+            "sampler.num_steps: each party .* remove it, and set only step_size, ",
+        ),
+        ("penalty", {"sampler.budget": 50, "sampler.preconditioner": "diagonal"}, "budget, sampler.preconditioner: "),
         ("penalty", {"init": "map"}, "init: not supported for federated data"),
         ("penalty", {"budget": "5m", "until": "converged"}, "budget, until: not supported for federated data"),
         ("penalty", {"precision": "float64"}, "precision: not supported for federated data; remove it"),
@@ -580,7 +594,9 @@ def test_statistics_of_thinned_draws_are_means_or_last_values(tmp_path, monkeypa
     assert (about["rows"], about["complete"]) == (60 + 240, 1)
     assert about["draws_done"] == about["draws_requested"] == 6
     np.testing.assert_allclose(json.loads(about["tuned"])["step_size"], statistics[-1]["step_size"])
-    assert json.loads(about["federated"])["b"] == {"rows": 240, "used": 21, "disjoint": False, "noise_sd": 0.0}
+    party = json.loads(about["federated"])["b"]
+    assert len(party.pop("fingerprint")) == 64
+    assert party == {"rows": 240, "used": 21, "disjoint": False, "noise_sd": 0.0}
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")

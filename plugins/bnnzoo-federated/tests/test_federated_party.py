@@ -131,9 +131,12 @@ def test_a_run_continues_once_disk_space_is_free(tmp_path, monkeypatch):
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    repeated_run = _short(Coordinator({"a": party}), tmp_path / "2.nc", warmup=0)
+    coordinator = Coordinator({"a": party})
+    repeated_run = _short(coordinator, tmp_path / "2.nc", warmup=0)
     assert json.loads(repeated_run.attributes["asked_again"]) == {"a": 3}
     assert np.array_equal(_draws(first), _draws(repeated_run))
+    next_run = _short(coordinator, tmp_path / "3.nc", warmup=0)
+    assert json.loads(next_run.attributes["asked_again"]) == {"a": 0}
 
 
 # ---- the secret ----------------------------------------------------------------------------------

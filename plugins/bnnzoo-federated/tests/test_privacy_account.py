@@ -233,9 +233,11 @@ def test_a_run_states_the_promise_and_is_repeated_at_no_cost(tmp_path):
     assert make().releases_left == 90 - 2 * 40 - 1
     about = json.loads(first.attributes["federated"])
     sd = make()._terms.noise_sd / (2 * 0.2 * 60)
-    clipped = about["a"].pop("clipped")
+    clipped = json.loads(first.attributes["clipped"])["a"]["fraction"]
+    assert json.loads(first.attributes["clipped"]) == {"a": {"fraction": clipped, "sd": sd}}
     assert about["a"] == {
-        **{"rows": 60, "used": 60, "disjoint": True, "noise_sd": make()._terms.noise_sd, "clipped_sd": sd},
+        **{"rows": 60, "used": 60, "disjoint": True, "noise_sd": make()._terms.noise_sd},
+        **{"fingerprint": make()._terms.fingerprint},
         **{"epsilon": 2.0, "delta": 1e-5, "clip": 0.2, "neighbours": "one row replaced"},
     }
     counts = [
@@ -244,13 +246,13 @@ def test_a_run_states_the_promise_and_is_repeated_at_no_cost(tmp_path):
         if line["question"] == "sums" and line["step"] >= 20
     ]
     assert 0 < abs(clipped - np.mean(counts) / 60) < 5 * sd
-    assert set(about["b"]) == {"rows", "used", "disjoint", "noise_sd"}
+    assert set(about["b"]) == {"rows", "used", "disjoint", "noise_sd", "fingerprint"}
     assert first.summary()["privacy"] == {"a": "epsilon 2.0, delta 1e-05, one row replaced"}
     assert bnnzoo.open(tmp_path / "1.nc").summary()["privacy"] == first.summary()["privacy"]
     line = Unreliable(make, {5: "killed", 20: "late", 44: "killed"})
     second = run_with({"a": line, "b": plain}, tmp_path / "2.nc")
     assert np.array_equal(_draws(first), _draws(second))
-    assert json.loads(second.attributes["federated"])["a"]["clipped"] == clipped
+    assert second.attributes["clipped"] == first.attributes["clipped"]
     assert make().releases_left == 9
     text = show_log(tmp_path / "a")
     assert re.search(r"privacy: 81 releases spent epsilon 1\.\d+ of 2, at delta 1e-05 \(one row replaced\)", text)
@@ -273,6 +275,23 @@ def test_another_run_with_the_same_recipe_is_not_promised_free_releases(tmp_path
         with pytest.raises(UsageError, match="allows 9 releases, and this run needs 21"):
             run_with({"a": private_party, "b": second}, tmp_path / "3.nc", **lengths, **more)
     assert private_party.releases_left == 9
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.BnnzooWarning")
+def test_runs_are_joined_only_if_the_parties_have_the_same_rows(tmp_path):
+    """The fraction of clipped differences of a private party has other noise in each run."""
+    lengths = {"warmup": 0, "draws": 4}
+    parties = {"a": private(tmp_path / "a", releases=40), "b": Party(tables()[2], tmp_path / "b", batch_size=30)}
+    first, second = (run_with(parties, tmp_path / f"{seed}.nc", **{**lengths, "seed": seed}) for seed in (1, 2))
+    assert first.attributes["clipped"] != second.attributes["clipped"]
+    joined = bnnzoo.concat([first, second])
+    assert joined.posterior["posterior"].sizes["chain"] == 4
+    assert not {"clipped", "asked_again"} & joined.attributes.keys()
+    x, y = tables()[2]
+    parties["b"] = Party((x, y[::-1]), tmp_path / "b", batch_size=30)
+    other = run_with(parties, tmp_path / "3.nc", **{**lengths, "seed": 3})
+    with pytest.raises(UsageError, match=r"3\.nc: its training rows differ from those of .*1\.nc"):
+        bnnzoo.concat([first, other])
 
 
 def test_a_run_that_needs_too_many_releases_is_refused_before_it_costs_anything(tmp_path):
@@ -298,8 +317,8 @@ def test_a_party_that_cannot_send_its_clipped_fraction_is_a_finding(tmp_path):
 
     steps: list[int] = []
     run = run_with({"a": Lying(parties[0], "sums", spend)}, tmp_path / "run.nc")
-    about = json.loads(run.attributes["federated"])["a"]
-    assert (about["clipped"], run.attributes["complete"], run.attributes["regime_ok"]) == (None, 1, 0)
+    clipped = json.loads(run.attributes["clipped"])["a"]
+    assert (clipped["fraction"], run.attributes["complete"], run.attributes["regime_ok"]) == (None, 1, 0)
     assert "fraction of clipped differences of party a is not a number" in run.attributes["regime"]
 
 

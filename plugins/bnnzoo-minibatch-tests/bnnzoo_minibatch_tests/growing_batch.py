@@ -91,8 +91,8 @@ def estimate_ratio(
     # With all rows there is no noise, even if a value that is not finite makes the spread NaN.
     sigma2 = jnp.where(num_seen < total, scale**2 / num_seen * spread * unseen_fraction, 0.0)
     root = jnp.sqrt(jnp.maximum(moments.squares / num_seen, jnp.finfo(num_seen.dtype).tiny))
-    # Divided by the root three times rather than by its cube, because the cube of a small spread underflows float32.
-    third_moment = moments.cubes / num_seen / root / root / root
+    # The cube of a small root underflows float32. XLA also computes it for a division by the root three times.
+    third_moment = (jnp.cbrt(moments.cubes / num_seen) / root) ** 3
     # The third cumulant has the factor `unseen_fraction` once and sigma^3 has it to the power 3/2, so their ratio has
     # unseen_fraction^(-1/2).
     skewness = jnp.where(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
+from annotated_types import Gt, Lt
 from jaxtyping import Array, Bool, Float
+from typing_extensions import Doc
 
 from bnnzoo.finding import Finding, setting
 from bnnzoo.posterior import AbstractPosterior
+from bnnzoo.posterior.hyperparameter import Number, number
 from bnnzoo.samplers.base import Exactness
 from bnnzoo.samplers.minibatch import MIN_ACCEPTANCE
 from bnnzoo_minibatch_tests.correction import ERROR, barker_rate
@@ -48,6 +51,13 @@ class MinibatchBarker(AbstractSequentialTest):
 
     exactness: ClassVar[Exactness] = "noise-corrected"
 
+    target_acceptance: Annotated[
+        Number,
+        Gt(0),
+        Lt(0.5),
+        Doc("target acceptance rate of the warm-up; Barker's test accepts less than half of the proposals"),
+    ] = number(0.35)
+
     def is_enough(self, estimate: Estimate, u: Float[Array, ""]) -> Bool[Array, ""]:
         """Whether sigma2 is below 1 and the batch has at least 50 rows (or all rows, if there are fewer)."""
         del u
@@ -66,7 +76,7 @@ class MinibatchBarker(AbstractSequentialTest):
         if not means["test_error"] <= MAX_ERROR:
             advice = (
                 f"use a larger {setting('sampler.batch_size')} than {self.batch_size}, "
-                f"or a higher {setting('sampler.target_acceptance')}"
+                f"or a higher {setting('sampler.target_acceptance')} (below 0.5)"
             )
             label = "mean error of the acceptance probability due to the skewness of the noise"
             problems.append(Finding("validity", "skewness", label, means["test_error"], MAX_ERROR, advice))

@@ -119,20 +119,22 @@ class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):
         u = jax.random.uniform(key_accept, dtype=eps.dtype)
         estimate, density, proposal_density = self.estimate_ratio(posterior, state, proposal, u, key=key_batch)
 
-        diverging = ~jnp.isfinite(estimate.log_ratio)
+        # As in `kernel.metropolis`, a proposal with density zero, whose log ratio is -inf, is an ordinary rejection.
+        diverging = jnp.isnan(estimate.log_ratio) | (estimate.log_ratio == jnp.inf)
+        is_finite = jnp.isfinite(estimate.log_ratio)
         verdict = self.decide(estimate, u)
-        accepted = verdict.accepted & ~diverging
+        accepted = verdict.accepted & is_finite
         state = replace(state, position=choose(accepted, proposal, state.position))
         return state, {
             "lp_estimate": jnp.where(accepted, proposal_density, density),
             "accepted": accepted,
-            "acceptance_rate": jnp.where(diverging, 0.0, verdict.rate),
+            "acceptance_rate": jnp.where(is_finite, verdict.rate, 0.0),
             "diverging": diverging,
             "step_size": state.step_size,
             "sigma2": estimate.sigma2,
             "rows_seen": estimate.num_seen,
             "grown": estimate.num_tests > 1,
-            "test_error": jnp.where(diverging, 0.0, verdict.error),
+            "test_error": jnp.where(is_finite, verdict.error, 0.0),
             "delta": -estimate.log_ratio,
         }
 

@@ -27,6 +27,7 @@ from bnnzoo.evaluation.formulas import rhat
 PACKAGE = Path(__file__).parents[1] / "bnnzoo_references"
 POSTERIORS, RECIPES = PACKAGE / "posteriors", PACKAGE / "recipes"
 SUMS = POSTERIORS / "SHA256SUMS"
+STEPS = ("warmup", "draws", "thin")
 LARGEST_RHAT, SMALLEST_ESS = 1.01, 4000
 _MAX_BYTES = 300_000
 _SMALL = 4096
@@ -52,11 +53,19 @@ def run_recipe(name: str, path: Path, budget: str | None = None) -> None:
     """Run or continue the recipe of a problem until its file is complete."""
     if path.exists():
         return
-    recipe = ["--config", str(RECIPES / f"{name}.yaml"), "-o", str(path)]
-    words = ["sample", *recipe, *(["--budget", budget, "--until", "budget"] if budget else [])]
+    command, recipe = [sys.executable, "-m", "bnnzoo"], RECIPES / f"{name}.yaml"
     if path.with_name(f"{path.name}.parts").exists():
-        words = ["resume", str(path)]
-    subprocess.run([sys.executable, "-m", "bnnzoo", *words], check=True)
+        subprocess.run([*command, "resume", str(path)], check=True)
+    elif budget is None:
+        subprocess.run([*command, "sample", "--config", str(recipe), "-o", str(path)], check=True)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            # A budget chooses only the numbers of steps that the recipe does not contain.
+            text = re.sub(rf"^({'|'.join(STEPS)}): .*\n", "", recipe.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            without_steps = Path(folder) / recipe.name
+            without_steps.write_text(text, encoding="utf-8")
+            words = ["--config", str(without_steps), "-o", str(path), "--budget", budget, "--until", "budget"]
+            subprocess.run([*command, "sample", *words], check=True)
 
 
 def condense(name: str, path: Path) -> None:
@@ -182,7 +191,7 @@ def store_steps(name: str, run: bnnzoo.Run) -> None:
     steps = as_dict(recipe_from(str(run.attributes["recipe"])))
     path = RECIPES / f"{name}.yaml"
     text = path.read_text(encoding="utf-8")
-    for key in ("warmup", "draws", "thin"):
+    for key in STEPS:
         line = f"{key}: {steps[key]}\n"
         text, count = re.subn(rf"^{key}: .*\n", line, text, flags=re.MULTILINE)
         text += "" if count else line

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import bnnzoo_references
 import numpy as np
@@ -15,6 +17,7 @@ import bnnzoo
 from bnnzoo import cli
 from bnnzoo.api.references import find_reference
 from bnnzoo.errors import NotFoundError, UsageError
+from bnnzoo.recipe import as_dict, recipe_from, to_yaml
 
 SHORT = {"progress": False, "chains": 4, "seed": 1, "warmup": 0, "thin": 1, "keep": "draws", "precision": "float32"}
 
@@ -64,6 +67,24 @@ def test_the_reference_does_not_differ_from_itself():
     assert numbers["total_variation"].value == pytest.approx(0, abs=1e-12)
     assert numbers["epistemic_ratio"].value == pytest.approx(1)
     assert numbers["nll_difference"].value == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_reference_accepts_its_own_run(name):
+    """The recipe of a model with its own likelihood, such as mdn, has no likelihood."""
+    reference = find_reference(name)
+    reference._require_same_posterior(reference.run, name)
+
+
+def test_a_missing_part_of_a_recipe_is_a_difference():
+    mdn, poisson = find_reference("mdn-sine"), find_reference("poisson")
+    attributes = poisson.run.attributes
+    recipe = dataclasses.replace(recipe_from(attributes["recipe"]), likelihood=None)
+    run = SimpleNamespace(attributes={**attributes, "recipe": to_yaml(as_dict(recipe))})
+    with pytest.raises(UsageError, match=r"its likelihood differs .* expected poisson, got none; use the recipe"):
+        poisson._require_same_posterior(run, "run")
+    with pytest.raises(UsageError, match="its model differs"):
+        mdn._require_same_posterior(poisson.run, "run")
 
 
 def test_the_command_prints_distances_with_errors_and_the_floor(exact, folder, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from pathlib import Path
 
 import bnnzoo_references
@@ -82,6 +83,33 @@ def test_the_references_are_listed_and_described(capsys):
     for words in ("reference poisson, from bnnzoo-references", "status", "rhat", "versions", "recipe:\nmodel:"):
         assert words in out
     assert cli.run(["plugins", "--check"]) == 0
+
+
+def test_a_budget_replaces_the_steps_of_a_recipe(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(PACKAGE.parent / "references"))
+    import make
+
+    calls = []
+
+    def run(command: list[str], *, check: bool) -> None:
+        text = Path(command[command.index("--config") + 1]).read_text()
+        calls.append((command, resolve(None, None, [read_layer(write(tmp_path / "read.yaml", text))]).where))
+
+    monkeypatch.setattr(make.subprocess, "run", run)
+    make.run_recipe("poisson", tmp_path / "poisson.nc")
+    make.run_recipe("poisson", tmp_path / "poisson.nc", "5m")
+    del sys.modules["make"]
+    (command, where), (budget_command, budget_where) = calls
+    steps = {"warmup", "draws", "thin"}
+    assert steps <= where.keys()
+    assert where.keys() - budget_where.keys() == steps
+    assert "--budget" not in command
+    assert budget_command[-4:] == ["--budget", "5m", "--until", "budget"]
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
 
 
 def test_the_scale_of_a_layer_does_not_depend_on_the_sampled_layers():
