@@ -435,7 +435,7 @@ def test_a_given_posterior_starts_at_given_positions(tmp_path):
     with pytest.raises(UsageError, match=r"init: must have shape \[2, 2\] \(got \[3, 2\]\)"):
         bnnzoo.sample(Plane(), RandomWalk(), init=np.zeros((3, 2)), **options)
     for init in ("given", "run.nc"):
-        with pytest.raises(UsageError, match=rf"^init='{init}': a posterior made in Python starts at map, at prior"):
+        with pytest.raises(UsageError, match=rf'^init="{init}": a posterior made in Python starts at map, at prior'):
             bnnzoo.sample(Plane(), RandomWalk(), init=init, **options)
 
 
