@@ -116,7 +116,8 @@ def picture(runs: Runs, name: str, **options: Any) -> Picture:
         TOGETHER[name] if is_joint or name == "band" else PICTURES[name].make
     ).parameters
     if unknown_options := sorted(set(options) - set(option_names)):
-        raise UsageError(f"{name}: no option {unknown_options[0]}; {did_you_mean(unknown_options[0], option_names)}")
+        remedy = did_you_mean(unknown_options[0], option_names) if option_names else "this picture has no options"
+        raise UsageError(f"{name}: unknown option {unknown_options[0]}; {remedy}")
     return TOGETHER[name](runs, **options) if is_joint else PICTURES[name].make(*runs.values(), **options)
 
 

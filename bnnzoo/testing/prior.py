@@ -74,8 +74,8 @@ def check_prior(prior: AbstractPrior, *, seed: int = 0) -> PartReport:
 def _checks(prior: AbstractPrior, case: _Case, key: Any) -> Iterator[tuple[str, str]]:
     """Yield the name of each check and its fault. Skip the other checks if a layout is refused or a shape is wrong."""
     try:
-        prior.parameters(case.layout)
-        prior.distribution(case.layout)
+        own_values = own_parameters.start_values(prior.parameters(case.layout))
+        prior.with_parameters(own_values).sample(case.layout, key=key)
     except UsageError as error:
         yield "shapes", f"{NOT_APPLICABLE}{error}"
         return

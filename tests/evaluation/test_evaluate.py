@@ -646,7 +646,7 @@ def test_compared_metrics_are_those_of_the_task(tmp_path):
     out.rename(tmp_path / "moved.nc")
     with pytest.raises(UsageError, match=r"run\.nc: the file no longer exists"):
         run.save(tmp_path / "again.nc")
-    with pytest.raises(UsageError, match="no option foo; there are"):
+    with pytest.raises(UsageError, match="trace: unknown option foo; this picture has no options"):
         run.plot("trace", foo=1)
     labels = np.array(["a", "b"] * 20)
     x = np.random.default_rng(0).normal(size=(40, 2))

@@ -20,6 +20,7 @@ import tiny
 
 import bnnzoo
 from bnnzoo import cli, store
+from bnnzoo.api import entrances
 from bnnzoo.cli import job as child
 from bnnzoo.cli.fleet_runs import RunFiles, missing_jobs, row_of
 from bnnzoo.cli.fleet_screen import FleetScreen, PlainLine
@@ -55,7 +56,7 @@ def writer_of(run: Path, is_under_way: Callable[[], bool]) -> int:
 def assert_uninterrupted(run: Path, recipe: Recipe) -> None:
     """Check that the draws equal those of the same recipe, run without interruption in this process."""
     written = bnnzoo.open(run)
-    uninterrupted = bnnzoo.api.entrances.run_recipe(recipe, out=run.with_name("whole.nc"), force=True)
+    uninterrupted = entrances.run_recipe(recipe, out=run.with_name("whole.nc"), force=True)
     for name, values in written.posterior["posterior"].data_vars.items():
         np.testing.assert_array_equal(values, uninterrupted.posterior["posterior"][name])
 
@@ -253,7 +254,7 @@ def test_a_run_of_other_rows_is_not_taken_for_one_of_these(tmp_path):
         for name, chains in (("one", 1), ("two", 2))
     ]
     RunFiles().prepare(jobs, force=False)
-    bnnzoo.api.entrances.run_recipe(jobs[0].recipe, out=jobs[0].out)
+    entrances.run_recipe(jobs[0].recipe, out=jobs[0].out)
     assert missing_jobs(jobs, force=False) == jobs[1:]
     table.write_text("\n".join(line.replace("3,", "4,") for line in lines))
     with pytest.raises(
@@ -271,7 +272,7 @@ def test_a_run_of_other_rows_is_not_taken_for_one_of_these(tmp_path):
 @pytest.mark.slow
 def test_a_run_without_test_rows_has_a_row_without_scores(tmp_path):
     job = Job("one", tiny.recipe("random-walk", test_fraction=0), tmp_path / "one.nc", tmp_path, False)
-    bnnzoo.api.entrances.run_recipe(job.recipe, out=job.out)
+    entrances.run_recipe(job.recipe, out=job.out)
     row = row_of(job, Outcome("one", 0, 1.0, ""))
     assert "error" not in row
     assert "nll" not in row
@@ -308,7 +309,7 @@ def test_stopped_runs_are_checked_for_their_rows(tmp_path):
     job = Job("one", recipe, tmp_path / "one.nc", tmp_path, False)
     RunFiles().prepare([job], force=False)
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
-        bnnzoo.api.entrances.run_recipe(recipe, out=job.out, **tiny.stopped(1))
+        entrances.run_recipe(recipe, out=job.out, **tiny.stopped(1))
     assert missing_jobs([job], force=False) == [job]
     table.write_text("\n".join(line.replace("3,", "4,") for line in lines))
     with pytest.raises(UsageError, match=r"one\.nc: exists already, but the rows of"):
@@ -319,7 +320,7 @@ def test_parts_of_a_stopped_run_are_not_a_run(tmp_path):
     job = Job("one", tiny.recipe("random-walk", warmup=20, draws=4000), tmp_path / "one.nc", tmp_path, False)
     RunFiles().prepare([job], force=False)
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
-        bnnzoo.api.entrances.run_recipe(job.recipe, out=job.out, **tiny.stopped(6))
+        entrances.run_recipe(job.recipe, out=job.out, **tiny.stopped(6))
     shutil.rmtree(store.parts_folder(job.out))
     assert store.run_state(job.out) == "partial"
     with pytest.raises(UsageError, match=r"one\.nc: the run stopped before its end"):
@@ -338,7 +339,7 @@ def test_a_run_stays_until_another_has_taken_its_place(tmp_path):
     old, new = (tiny.recipe("random-walk", seed=seed) for seed in (0, 1))
     jobs = [Job("one", recipe, tmp_path / "one.nc", tmp_path, False) for recipe in (old, new)]
     RunFiles().prepare(jobs[:1], force=False)
-    bnnzoo.api.entrances.run_recipe(old, out=jobs[0].out)
+    entrances.run_recipe(old, out=jobs[0].out)
     before = jobs[0].out.read_bytes()
     room = RunFiles()
     (job,) = room.prepare(jobs[1:], force=True)
@@ -348,7 +349,7 @@ def test_a_run_stays_until_another_has_taken_its_place(tmp_path):
         missing_jobs(jobs[1:], force=False)
     # Killed on the way, and tried again: it goes on, and the old run is not taken for its own.
     with pytest.raises(bnnzoo.errors.InterruptedRunError):
-        bnnzoo.api.entrances.run_recipe(new, out=job.out, force=True, **tiny.stopped(1))
+        entrances.run_recipe(new, out=job.out, force=True, **tiny.stopped(1))
     assert jobs[0].out.read_bytes() == before
     assert child._state(job) == "resumable"
     bnnzoo.open(jobs[0].out).evaluate()  # which writes to it

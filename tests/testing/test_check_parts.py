@@ -17,8 +17,9 @@ from typing_extensions import Doc
 
 from bnnzoo import AbstractLikelihood, AbstractPrior, Parameter, TargetUnits, UsageError, cli, number
 from bnnzoo.plugins import registry
+from bnnzoo.posterior.layout import Block, Layout
 from bnnzoo.posterior.likelihoods import Gaussian, exp
-from bnnzoo.posterior.priors import Normal
+from bnnzoo.posterior.priors import Hierarchical, Normal
 from bnnzoo.testing import check_likelihood, check_prior
 from bnnzoo.testing import likelihood as of_likelihoods
 from bnnzoo.testing import prior as of_priors
@@ -263,6 +264,13 @@ class OfLayers(AbstractPrior):
         if layout.dim < self._smallest or not all(block.layer.startswith("layers_") for block in layout.blocks):
             raise UsageError("prior of-layers: requires the parameters of a larger mlp")
         return dist.Normal(0.0, 1.0)
+
+
+def test_a_prior_that_overrides_log_prob_and_sample_needs_no_distribution():
+    """The method `distribution` of `hierarchical` raises a UsageError."""
+    layout = Layout((Block("layers_0_weight", (1, 1), 0),))
+    checks = of_priors._checks(Hierarchical(), of_priors._Case(layout, has_grid=False), jax.random.key(0))
+    assert next(iter(checks)) == ("shapes", "")
 
 
 @pytest.mark.parametrize(("smallest", "tested"), [(1, 3), (3, 1), (99, 0)])
