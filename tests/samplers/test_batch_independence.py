@@ -36,7 +36,8 @@ class Recorder(AbstractSampler[_State]):
     def step(self, posterior: Any, state: _State, *, key: Any) -> tuple[_State, dict[str, Any]]:
         if self.shared:
             key = jax.random.key(jax.random.key_data(key)[0] % 3)
-        return state, {"rows": posterior.minibatch(SIZE, replace=self.replace, key=key)}
+        rows = posterior.minibatch(SIZE, replace=self.replace, key=key)
+        return state, {f"row_{i}": rows[i] for i in range(SIZE)}  # a statistic is one number per step
 
 
 class Rows(GaussianMean):
@@ -59,6 +60,12 @@ def _run(sampler: Any, posterior: Any, starts: np.ndarray, draws: int = STEPS) -
     )
     run_chunks = list(stream)
     return {name: np.concatenate([chunk.stats[name] for chunk in run_chunks], 1) for name in run_chunks[0].stats}
+
+
+def _batches(recorder: Recorder, starts: np.ndarray, draws: int = STEPS) -> np.ndarray:
+    """Return the rows of the batches [chain, step, row]."""
+    values = _run(recorder, Rows.numbered(), starts, draws)
+    return np.stack([values[f"row_{i}"] for i in range(SIZE)], -1).astype(int)
 
 
 def _shared_rows(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -101,7 +108,7 @@ def starts():
 
 
 def test_batches_without_repeats_overlap_like_independent_ones(starts):
-    rows = _run(Recorder(replace=False), Rows.numbered(), starts)["rows"].astype(int)
+    rows = _batches(Recorder(replace=False), starts)
     assert all(len(set(batch)) == SIZE for batch in rows.reshape(-1, SIZE))
     for name, (first, other) in _pairs(rows).items():
         assert _overlap_p(first, other) > LEVEL, name
@@ -114,7 +121,7 @@ def test_batches_without_repeats_overlap_like_independent_ones(starts):
 
 
 def test_batches_with_replacement_coincide_like_independent_ones(starts):
-    rows = _run(Recorder(), Rows.numbered(), starts)["rows"].astype(int)
+    rows = _batches(Recorder(), starts)
     assert stats.chisquare(np.bincount(rows.ravel(), minlength=N)).pvalue > LEVEL
     for name, (first, other) in _pairs(rows).items():
         assert abs(_coincidences_z(first, other)) < Z, name
@@ -123,7 +130,7 @@ def test_batches_with_replacement_coincide_like_independent_ones(starts):
 def test_reused_batches_are_seen(starts):
     """Positive control: one of three batches for all chains and steps."""
     for replace in (True, False):
-        rows = _run(Recorder(replace=replace, shared=True), Rows.numbered(), starts, 100)["rows"].astype(int)
+        rows = _batches(Recorder(replace=replace, shared=True), starts, 100)
         for first, other in _pairs(rows).values():
             assert _coincidences_z(first, other) > Z if replace else _overlap_p(first, other) < LEVEL
 
