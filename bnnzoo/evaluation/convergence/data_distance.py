@@ -20,6 +20,10 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood, Gaussian
 
 MEANS, DENSITY = "predictive means", "the training rows' log density"
 """Names of quantities whose convergence is tested (`diagnostics.quantities`)."""
+_CLEAR_DEFICIT = 20.0
+"""Deficit in nats, far below every useful limit, above which the best constant prediction is computed.
+
+The computation compiles a program, which takes up to two seconds."""
 
 
 def distance_from_data(
@@ -33,10 +37,11 @@ def distance_from_data(
     - `remoteness` of a regression: absolute difference between a predictive mean and the mean of the training targets,
       in standard deviations of the target. For each chain and target, the median over draws and rows is taken; the
       largest of these medians is returned. Constant targets are ignored.
-    - `deficit` of a regression: mean log density of the training rows under the best constant prediction
-      (`constant_log_density`), but at most under a Gaussian with the mean and the standard deviation of the targets,
-      minus their mean log density under a draw, in nats. For each chain, the median over draws is taken; the largest of
-      these medians is returned. It is left out for a NumPyro model, which has no constant predictions.
+    - `deficit` of a regression: mean log density of the training rows under a Gaussian with the mean and the standard
+      deviation of the targets, minus their mean log density under a draw, in nats. For each chain, the median over
+      draws is taken; the largest of these medians is returned. If the result is above 20 nats, the smaller one of the
+      densities under this Gaussian and under the best constant prediction (`constant_log_density`) is used. It is left
+      out for a NumPyro model, which has no constant predictions.
     - `surprise` of a classification: mean negative log probability of the training labels, divided by the negative log
       probability of a label under uniform guessing. `surprise` and `deficit` require training rows in the file.
 
@@ -67,17 +72,19 @@ def distance_from_data(
     distances = np.abs(means - targets.mean(0)) / np.where(target_sd > 0, target_sd, np.inf)
     distances_by_name = {"remoteness": float(np.max(np.median(distances, (1, 2)))) * power**0.5}
     if density is not None and (target_sd > 0).all() and isinstance(predictor.posterior, NetworkPosterior):
-        posterior, scaled = predictor.posterior, predictor.scaler.scale_targets(y)
-        constant = constant_log_density(
-            posterior.likelihood,
-            scaled,
-            num_targets=predictor.signature.num_targets,
-            log_exposure=np.log(x[:, -1].astype(np.float64)) if posterior.has_exposure else None,
-        )
-        constant -= float(np.mean(predictor.scaler.log_units(y)))
-        # A density of repeated targets may have no upper bound. The density of the Gaussian is bounded.
-        constant = min(constant, -float(np.sum(np.log(target_sd) + np.log(2 * np.pi * np.e) / 2)))
-        distances_by_name["deficit"] = float(np.max(constant - np.median(density, 1))) * power
+        deficits = -np.sum(np.log(target_sd) + np.log(2 * np.pi * np.e) / 2) - np.median(density, 1)
+        if not np.max(deficits) <= _CLEAR_DEFICIT:
+            posterior, scaled = predictor.posterior, predictor.scaler.scale_targets(y)
+            constant = constant_log_density(
+                posterior.likelihood,
+                scaled,
+                num_targets=predictor.signature.num_targets,
+                log_exposure=np.log(x[:, -1].astype(np.float64)) if posterior.has_exposure else None,
+            )
+            constant -= float(np.mean(predictor.scaler.log_units(y)))
+            # The Gaussian stays a limit, because a density of repeated targets may have no upper bound.
+            deficits = np.minimum(deficits, constant - np.median(density, 1))
+        distances_by_name["deficit"] = float(np.max(deficits)) * power
     return distances_by_name
 
 
