@@ -74,6 +74,7 @@ def test_a_scheduler_without_workers_is_refused(cluster, monkeypatch):
         row_shards.RowShards(cluster.scheduler_address)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:the sampler's own check")
 def test_the_shared_anchor_is_that_of_one_machine(shards, tmp_path, monkeypatch):
     """The gradient and the Hessian are sums over the rows of all shards. The worker threads use float64, as the run."""
@@ -124,6 +125,7 @@ def _never(*_, **__):
     raise LostWorkersError("--scheduler: a worker was lost during a pass over the rows; run the command again")
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:the sampler's own check")
 def test_without_workers_the_anchor_is_computed_on_this_machine(tmp_path, monkeypatch):
     """The training before the pass is not lost. The work of a shard can be pickled."""

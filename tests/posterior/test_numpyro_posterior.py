@@ -74,6 +74,7 @@ def test_the_density_is_numpyros(case):
     np.testing.assert_allclose(ours, theirs, rtol=2e-5)
 
 
+@pytest.mark.long
 def test_a_datum_is_a_row_only_where_rows_are_independent():
     assert bnnzoo.NumpyroPosterior.of(line, *_rows()).num_data == 60
     for model, args in ((eight_schools, (SIGMA, Y)), (smoothed, (Y,)), (counted, (Y,))):

@@ -101,6 +101,7 @@ def _sample(table: Any, out: Any, **options: Any) -> bnnzoo.Run:
     return bnnzoo.sample(Mlp((3,), "tanh"), bnnzoo.Mala(), data=table, out=out, **words)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_only_predictions_add_them_and_the_tests_of_convergence_do_not(table, tmp_path):
     fixed, added = (_sample(table, tmp_path / f"{kind}.nc", other_directions=kind) for kind in ("fixed", "linearised"))

@@ -108,6 +108,7 @@ def test_a_wrong_threshold_is_wrong_usage(text, tmp_path, capsys):
     assert capsys.readouterr().err == f"bnnzoo: --stochastic: {kind}: {problem}\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["identified", "linearised"])
 def test_of_a_large_network_the_directions_with_the_largest_curvature_are_sampled(kind, monkeypatch, tmp_path):
     """The limits are lowered here. The posterior has its mode at the centre of the subspace."""

@@ -76,6 +76,7 @@ def test_draws_equal_those_of_rows_in_memory(data, make_large, tmp_path):
             assert large.evaluate()[name] == value, name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", [{"name": "mlp", "hidden": (5,)}, {"name": "cnn", "channels": (2,), "hidden": (4,)}])
 def test_draws_equal_those_of_images_in_memory(model, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
@@ -102,6 +103,7 @@ def test_the_size_of_a_folder_is_that_of_its_data_files(tmp_path):
     assert row_source._num_bytes(tmp_path) == 7
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stochastic", ["last", "identified"])
 def test_penalty_samples_rows_in_temporary_files(stochastic, data, make_large, tmp_path):
     make_large()
@@ -112,6 +114,7 @@ def test_penalty_samples_rows_in_temporary_files(stochastic, data, make_large, t
     assert all(np.isfinite(values).all() for values in draws_of(run).values())
 
 
+@pytest.mark.long
 def test_a_run_is_extended_with_the_rows_of_its_data_file(data, make_large, tmp_path):
     make_large()
     long = sampled(data, tmp_path / "long.nc", init="prior", draws=80)

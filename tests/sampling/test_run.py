@@ -246,6 +246,7 @@ def test_a_run_of_a_posterior_made_in_python_names_no_command_that_continues_it(
         bnnzoo.sample(Toy(), RandomWalk(step_size=0.1), out=tmp_path / "run.nc", **options)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_as_in_a_script")
 def test_the_command_that_continues_a_run_of_an_own_network_names_the_model(tmp_path):
     x, out = np.linspace(-1, 1, 30, dtype=np.float32)[:, None], tmp_path / "run.nc"

@@ -137,6 +137,7 @@ def test_two_steps_give_the_posterior_of_all_rows(first, tmp_path):
     assert in_sds > 0.3
 
 
+@pytest.mark.long
 def test_the_prior_keeps_the_dependence_of_the_parameters(tmp_path, monkeypatch):
     """The inputs have a correlation of 0.9, so the coefficients are dependent. With independent ones, the sum errs."""
     generator = np.random.default_rng(3)
@@ -177,6 +178,7 @@ def test_the_documented_errors_for_dependent_coefficients(correlation, factors):
     np.testing.assert_allclose(ratios, factors, atol=0.02)
 
 
+@pytest.mark.long
 def test_a_run_without_the_earlier_file_can_be_evaluated_and_resumed(first, tmp_path):
     x, y = _rows()
     old, out = tmp_path / "old.nc", tmp_path / "new.nc"
