@@ -22,9 +22,9 @@ _spelling: ContextVar[Spelling] = ContextVar("spelling", default="keywords")
 _SETTING = re.compile(r"\[\[([a-z][a-z0-9_.]*)(?:=([^\]]*))?\]\]")
 _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|True|False")
 _OPTIONS = {"out": "-o"}
-"""Options that messages show in their short form."""
+"""Settings whose option is shown in its short form, with this form."""
 _KEYWORDS = {"allow_inexact_resume": "allow_inexact", "only": "names", "format": "formats"}
-"""Options whose keyword in Python has another name, with this keyword."""
+"""Settings whose keyword in Python differs from the name of the option, with this keyword."""
 
 
 def setting(field: str, value: object = None) -> str:
@@ -82,7 +82,7 @@ def spelling() -> Spelling:
 
 @contextlib.contextmanager
 def spelling_of(caller: Spelling) -> Iterator[None]:
-    """Inside the context, write settings in all messages in the notation `caller`."""
+    """Write the settings in all messages in the notation `caller` inside the context."""
     token = _spelling.set(caller)
     try:
         yield
@@ -111,7 +111,7 @@ class Finding(NamedTuple):
 
     @property
     def settings(self) -> tuple[tuple[str, str | None], ...]:
-        """Settings that the advice names, each with the advised value; None if the advice names no value."""
+        """Settings that the advice names, each with the advised value or None if no value is advised."""
         return tuple((match[1], match[2] and _unescaped(match[2])) for match in _SETTING.finditer(self.advice))
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """The tests that run at some commits only, so that the default suite takes minutes; `-m slow` runs all of them.
 
-A different fortieth of a generated suite (`rotating`) and a different eighth of the tests that take seconds
+A different fortieth of a generated suite (`rotating`) and a different sixteenth of the tests that take seconds
 (`@pytest.mark.long`) run at each commit. The number of commits selects the part; a hash of the commit could omit some
 parts for a long time.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-TURN, LONG_TURN = 40, 8
+TURN, LONG_TURN = 40, 16
 """Numbers of commits after which all of a generated suite and all long tests have run."""
 
 

@@ -1,6 +1,6 @@
 """The recipe and the data of a run. If the user names no model and no sampler, the data determine the recipe.
 
-The script benchmarks/own_data.py compares the recipes chosen from the data with models that need no tuning.
+The script benchmarks/own_data.py compares runs of the chosen recipes with other models that need no tuning.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def recipe_and_data(
 
 
 def _load(recipe: Recipe, data: Any) -> Dataset:
-    """Load the data of a recipe. With `prior_from`, the rows are checked and encoded as those of the earlier run."""
+    """Load the data of a recipe. With `prior_from`, the rows are checked and encoded like those of the run it names."""
     from bnnzoo.data import Signature, load_recipe_data  # imports NumPy, so it follows the check of the names
 
     signature = None
@@ -100,7 +100,7 @@ def choose_recipe(layers: Iterable[Layer], options: Mapping[str, Any], data: Any
 
 
 def _with_earlier_model(layer: Layer, earlier: Path) -> Layer:
-    """Return a chosen recipe with the model of an earlier run, whose other settings complete the recipe."""
+    """Return a chosen recipe with the model of an earlier run. Other settings are taken from that run later."""
     from bnnzoo import store
     from bnnzoo.models import own
 

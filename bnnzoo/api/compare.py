@@ -26,7 +26,7 @@ from bnnzoo.store.schema import ROW_SOURCE
 
 _LOWER_IS_BETTER = ("nll_rounded", "nll", "rmse", "rmse_standardised", "crps", "crps_standardised", "brier")
 METRICS = (*_LOWER_IS_BETTER[:-1], "coverage_90", "accuracy", "brier", "ece")
-"""Metrics that are compared. A metric that does not exist for the task of the runs is left out."""
+"""Metrics that are compared. Metrics that are not defined for the task of the runs are left out."""
 _BETTER = {
     **dict.fromkeys((*_LOWER_IS_BETTER, "loo_nll"), "lower"),
     "accuracy": "higher",
@@ -48,7 +48,7 @@ class Compared(NamedTuple):
     estimates: dict[str, Estimate]
     numbers: dict[str, float]
     doubt: str = ""
-    """The problem of the run that its verdict reports; empty if there is none (see `Record.doubt`)."""
+    """Problem that the verdict of the run reports, such as missing convergence; empty if none (see `Record.doubt`)."""
 
 
 class Difference(NamedTuple):
@@ -114,20 +114,20 @@ class Comparison(NamedTuple):
 def compare(runs: Sequence[Run | str | Path], *, reference: Run | str | Path | None = None) -> Comparison:
     """Compare runs on their test rows.
 
-    If every run has an evidence estimate, and none is only a lower bound, evidence and leave-one-out scores are
-    compared too. The standard error of a difference is computed from the differences of the two scores of each row. If
-    the same rows are difficult for both runs, this error is much smaller than the standard error of either metric.
-    `mcse` is the Monte Carlo error of the difference. Two runs of a recipe with different seeds differ by about `mcse`.
+    If every run has an evidence estimate (not only a lower bound), evidence and leave-one-out scores are compared too.
+    The standard error of a difference is computed from the paired differences of the scores of each row. If the same
+    rows are difficult for both runs, this error is much smaller than the standard error of either metric. `mcse` is the
+    Monte Carlo error of the difference: two runs of a recipe with different seeds differ by about `mcse`.
 
     Args:
         runs: runs or their files.
         reference: a run that is treated as the truth, such as long Hamiltonian chains, or the name of a stored
             reference. The distances of the other runs to the reference are added; see `distances` for a run, and
-            docs/evaluation.md for a stored reference. With a stored reference, its test rows are used for all metrics.
+            docs/evaluation.md for a stored reference. The test rows of a stored reference are used for all metrics.
 
     Raises:
         UsageError: if there are fewer than two runs, including the reference; if the file of a run has no training
-            rows; if the runs differ in training or test rows; or if a posterior differs from a stored reference's.
+            rows; if the runs differ in training or test rows; or if a run has another posterior than the reference.
         NotFoundError: if the reference is neither a file nor a registered name.
     """
     opened_runs = [entrances.opened(run) for run in runs]
@@ -324,7 +324,7 @@ def _bayes_factor(first: Compared, second: Compared) -> str:
     relation = "above" if difference > 0 else "below"
     doubtful_names = [run.name for run in (first, second) if not run.numbers["log_evidence_trusted"]]
     doubt = (
-        f"; do not trust this difference: for the reason, run bnnzoo evidence on {' and on '.join(doubtful_names)}"
+        f"; this difference is not reliable: to see why, run bnnzoo evidence on {' and on '.join(doubtful_names)}"
         if doubtful_names
         else ""
     )

@@ -35,7 +35,7 @@ _SINGLE_RUN_ATTRIBUTES = (
 """Attributes that describe a single run; their values are not copied to a joined run."""
 _VERSION_ATTRIBUTES = ("versions", "plugins", "plugin_sources")
 _ROW_ATTRIBUTES = ("data_sha256", "signature", "federated")
-"""Attributes that identify the training rows; `federated` describes the parties that own them."""
+"""Attributes that identify the training rows. `federated` describes the parties that own the rows."""
 _SCALES = ("x_mean", "x_sd", "y_mean", "y_sd")
 _ROWS = ("x_test", "y_test", schema.KEPT_ROWS)
 
@@ -180,7 +180,7 @@ def _settings(run: Run, *, has_budget: bool) -> dict[str, Any]:
 
 
 def _different_keys(settings: Mapping[str, Any], other_settings: Mapping[str, Any]) -> list[str]:
-    """Return the keys with different values; for a part with the same name in both settings, the keys of its fields."""
+    """Return the keys with different values. If only fields of a part differ, return the keys of these fields."""
     keys = []
     for key in dict.fromkeys([*settings, *other_settings]):  # a recipe may lack a likelihood or prior
         value, other = settings.get(key), other_settings.get(key)
@@ -202,7 +202,7 @@ def _seeds(run: Run) -> list[int]:
 def _check_same_variables(group: str, run: Run, first: Run) -> None:
     """Check that a group has the same variables in a run and in the first run.
 
-    Without this check, some variables would be dropped without a message.
+    Without this check, joining would drop some variables without a message.
 
     Raises:
         UsageError: if a variable is missing or differs in its type or shape, or if a variable without a dimension of
@@ -213,22 +213,23 @@ def _check_same_variables(group: str, run: Run, first: Run) -> None:
         variable, first_variable = variables.get(name), first_variables.get(name)
         if variable != first_variable:
             problem = (
-                f"{group}/{ascii(name)[1:-1]} is {variable or 'missing'} here and {first_variable or 'missing'} in "
+                f"{group}/{ascii(name)[1:-1]} is {variable or 'missing'}, but {first_variable or 'missing'} in "
                 f"{first.path}"
             )
             raise UsageError(
-                f"{run.path}: {problem}; join runs of the same version of bnnzoo, or restore the original file"
+                f"{run.path}: {problem}; join runs of the same version of bnnzoo, or restore the file from a copy"
             )
     arrays, first_arrays = (variable.predictor.record.group(group) for variable in (run, first))
     for name in arrays:
         if not variables[name].chains and not np.array_equal(arrays[name], first_arrays[name]):
             raise UsageError(
-                f"{run.path}: {group}/{ascii(name)[1:-1]} differs from that of {first.path}; restore the original file"
+                f"{run.path}: {group}/{ascii(name)[1:-1]} differs from that of {first.path}; restore the "
+                "changed file from a copy"
             )
 
 
 class _VariableShape(NamedTuple):
-    """Type of a variable, and its shape without chains and draws. `chains` is true if it has a dimension of chains."""
+    """Type of a variable, and its shape without chains and draws. `chains`: whether it has a dimension of chains."""
 
     dtype: str
     sizes: tuple[tuple[str, int], ...]
@@ -275,7 +276,7 @@ def _draws(part: xr.Dataset) -> np.ndarray:
 def _join_groups(parts: Sequence[xr.Dataset], draws: np.ndarray) -> xr.Dataset:
     """Join the groups of several runs along the dimension of chains, with the given indices of the draws.
 
-    Variables without chains are taken from the first run.
+    Variables without a dimension of chains are taken from the first run.
     """
     variables = {}
     for name, first in parts[0].data_vars.items():

@@ -54,7 +54,7 @@ from bnnzoo.sampling.launch import launch
 
 _POSTERIOR_OPTIONS = {"chains", "warmup", "draws", "thin", "seed", "chain_method", "mesh", "keep_warmup", "precision"}
 _POSTERIOR_OPTIONS |= {"checkpoint_every", "start_steps", "start_held_out", "budget", "until"}
-"""The options that apply to a posterior made in Python, besides `init`."""
+"""The options that a posterior made in Python supports, besides `init`."""
 
 
 def sample(
@@ -91,7 +91,7 @@ def sample(
             the density of all rows (random-walk, mala, hmc, nuts, mams, mclmc).
         scheduler: address of a Dask scheduler, such as tcp://host:8786. With `stochastic` "identified" or "linearised",
             its workers compute the derivatives at the mode, which are sums over all rows.
-        options: the keys of a recipe file, which are also the options of the command line: `chains`, `warmup`, `draws`,
+        options: the options of the command line, under the names that recipe files use: `chains`, `warmup`, `draws`,
             `thin`, `seed`, `init`, `likelihood`, `prior`, `test_fraction`, ... `exposure` is the name of a column, or
             an array with one number per row.
 
@@ -199,7 +199,7 @@ def run_recipe(
         started_by: the command or the Python call. It is shown if the user must start the run again.
         share_programs: see `sample`.
         scheduler: see `sample`.
-        began: the start of the run, as a value of `time.perf_counter`. The default is the time of `clock.run_start`.
+        began: the start of the run, as a value of `time.perf_counter`. The default is the value of `clock.run_start()`.
         stop: a function that is called between chunks of steps. If it returns a signal number, the run writes a
             checkpoint and ends.
         dataset: the loaded data. By default the data of the recipe are loaded.
@@ -215,8 +215,8 @@ def run_recipe(
     if scheduler is not None and subspace_choice(recipe) is None:
         raise UsageError(
             f"{setting('scheduler', scheduler)}: requires [[stochastic=identified]] or [[stochastic=linearised]], "
-            "because only these need a pass over all rows before the run; to run several recipes on a cluster, use "
-            "bnnzoo zoo run"
+            "because only such a run makes a pass over all rows before it samples; to run several recipes on a "
+            "cluster, use bnnzoo zoo run"
         )
     with jax_for(recipe), row_shards(scheduler) as shards:
         log = first_process_log(log_to)
@@ -255,14 +255,14 @@ def open(path: str | Path, *, model: eqx.Module | None = None) -> Run:
 
 
 def opened(run: Run | str | Path) -> Run:
-    """Return a run as it is, or open the file of a run that is given as a path."""
+    """Return the run if it is already open; otherwise open the file at this path."""
     return run if isinstance(run, Run) else open(run)
 
 
 def resolved_recipe(recipe: Recipe, dataset: Dataset | None = None) -> str:
     """Return the recipe as YAML with the values of all fields that are known before the run.
 
-    With a time budget, fields that are determined during the run are left out; the likelihood may be one of them.
+    With a time budget, values that are determined during the run, possibly the likelihood, are left out.
     """
     with jax_for(recipe):
         problem = sequential.build_problem(recipe, dataset)
@@ -297,8 +297,8 @@ def _run_by_hand(
     is_named = isinstance(init, str)
     if is_named and init not in ("map", "prior"):
         raise UsageError(
-            f"{setting('init', init)}: a posterior made in Python starts at map, at prior, or at an array [chain, dim] "
-            "of positions; use one of these"
+            f"{setting('init', init)}: for a posterior made in Python, must be map, prior or an array of initial "
+            "positions [chain, dim]"
         )
     words = {**options, "init": init if is_named else None}
     recipe = resolve(type(posterior).__name__, type(sampler).__name__, [], words)
@@ -339,7 +339,7 @@ def first_process_observer(observer: Observer | None) -> Observer:
 
 
 def first_process_log(log_to: LogTo) -> Broadcast:
-    """Return the observers of a run in its first process, and none in its other processes, which write no log."""
+    """Return the observers of a run in its first process. In other processes return none, as they write no log."""
     processes = Processes.current()
     with processes.share_first_error():
         return select_observers(log_to if processes.is_first else None)

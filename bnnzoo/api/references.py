@@ -25,7 +25,7 @@ CONVERGED = "converged"
 
 
 class Reference(NamedTuple):
-    """A stored run that other runs are compared with.
+    """A stored long run with which other runs are compared.
 
     Attributes:
         name: the registered name.
@@ -36,24 +36,24 @@ class Reference(NamedTuple):
     run: Run
 
     def remarks(self, distances: ReferenceDistances) -> tuple[str, ...]:
-        """Return sentences about the distances between two halves of the reference, and about missing convergence."""
+        """Return sentences: the distances between two halves of the chains, and any missing convergence."""
         floor = ", ".join(f"{name} {value:.2g}" for name, value in distances.floor.items())
         attributes = self.run.attributes
         halves = (
-            f"two halves of the reference {self.name} differ by: {floor}; an exact run with very many draws differs "
-            "from the reference by about half as much"
+            f"two halves of the chains of the reference {self.name} differ by: {floor}; an exact run with very many "
+            "draws differs from the reference by about half as much"
         )
         if attributes["reference_status"] == CONVERGED:
             return (halves,)
         rhat, ess = float(attributes["reference_rhat"]), float(attributes["reference_ess"])
         doubt = f"the reference {self.name} has not converged (R-hat {rhat:.3f}, ESS {ess:.0f})"
-        return (halves, f"{doubt}; compare distances from it with the distances between its two halves")
+        return (halves, f"{doubt}; compare distances to this reference with the distances between its two halves")
 
     def distances(self, run: Run, name: str) -> ReferenceDistances:
         """Return the distances between the predictions of a run and of this reference.
 
         Args:
-            run: the run, of the same posterior.
+            run: a run that samples the same posterior as the reference.
             name: the name of the run in messages.
 
         Raises:
@@ -65,10 +65,10 @@ class Reference(NamedTuple):
 
     @property
     def _recipe(self) -> str:
-        """Words for the recipe of the posterior: a registered recipe, or else the recipe of the stored run."""
+        """Words for the recipe of the posterior: a registered name, or the command that shows the recipe."""
         recipe = f"reference-{self.name}"
         is_registered = recipe in registry.entries(registry.RECIPES)
-        return f"the recipe {recipe}" if is_registered else f"the recipe in bnnzoo info reference {self.name}"
+        return f"the recipe {recipe}" if is_registered else f"the recipe that bnnzoo info reference {self.name} shows"
 
     def _require_same_posterior(self, run: Run, name: str) -> None:
         stored, run_attributes = self.run.attributes, run.attributes

@@ -53,7 +53,7 @@ def resume(
         budget: for a finished run: additional time, such as "2m". The run ends earlier if the chains have converged.
         progress: show the progress, as in `sample`.
         observer: a function that is called with a `Progress` after each chunk of steps, instead of the progress bar.
-        log_to: a log of the run, as in `sample`. Give it again: the file does not record the log of the earlier part.
+        log_to: a log of the run, as in `sample`. Name it again when you resume, because the file does not store it.
         stop: a function that is called between chunks of steps. If it returns a signal number, the run writes a
             checkpoint and ends.
         allow_inexact: resume even if the draws will differ from those of an uninterrupted run.
@@ -120,7 +120,7 @@ def _stored_recipe(out: Path, attributes: store.Attributes) -> Recipe:
 def _extended(
     out: Path, *, draws: int | None, budget: str | None, model: AbstractModel | None
 ) -> tuple[Unfinished, store.Checkpoint]:
-    """Turn a finished run into an unfinished run with more draws; return it and its checkpoint."""
+    """Turn a finished run into an unfinished run with more draws. Return the unfinished run and its checkpoint."""
     # Only the first process checks the file, because the part files that `extend` writes would fail the check.
     with Processes.current().share_first_error():
         if Processes.current().is_first:

@@ -1,4 +1,4 @@
-"""A run as a Python object, with its samples and the operations on them. Only the file of the run is needed."""
+"""A run as a Python object, with its samples and the methods that use them. It needs only the file of the run."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ class Run(AbstractRunPredictions):
         The run may be unfinished. `run.summary()["verdict"]` summarises the diagnostics in one sentence.
 
         Args:
-            num_probes: number of inputs at which the convergence of the predictions is tested. Half of them are evenly
-                spaced test rows, and the other half cover the range of the inputs of all rows.
+            num_probes: number of inputs at which the convergence of the predictions is tested. Half of these inputs
+                are evenly spaced test rows. The other half cover the range of the inputs of all rows.
         """
         return diagnostics.of_run(self.predictor, num_probes=num_probes)
 
@@ -137,9 +137,9 @@ class Run(AbstractRunPredictions):
     ) -> dict[str, int | float]:
         """Return metrics of the predictions on the test rows, or on `data`, as a flat dictionary.
 
-        A metric NAME is followed by its standard error over rows (NAME_se) and its Monte Carlo standard error
-        (NAME_mcse), if they exist. The arguments are those of `estimates`, but `save` is true by default. See
-        docs/evaluation.md.
+        Each metric NAME is followed by its standard error over rows (NAME_se) and its Monte Carlo standard error
+        (NAME_mcse), if they can be computed. The arguments are those of `estimates`, but `save` is true by default.
+        See docs/evaluation.md.
         """
         return metrics.flat(
             self.estimates(
@@ -178,17 +178,18 @@ class Run(AbstractRunPredictions):
 
         Args:
             data: rows with targets, in any form that `--data` accepts; by default the run's own test rows.
-            ood: unfamiliar inputs, whose scores are added; see the method `ood`.
+            ood: unfamiliar (out-of-distribution) inputs. Their scores are added; see the method `ood`.
             observer: a function that is called with the progress.
             save: add the groups described above to the file.
-            unseen: treatment of text levels that training did not contain, see `predict`.
+            unseen: treatment of categories that do not occur in the training rows, see `predict`.
             interval: "conformal" adds coverage and width of conformal intervals to those of Bayesian intervals.
             level: probability of the intervals; 0.9 by default.
             calibration: rows for conformal intervals, see `predict_interval`; they must differ from the scored rows.
-            scheduler: address of a Dask scheduler. Each of its workers evaluates the draws at a part of the rows.
+            scheduler: address of a Dask scheduler. Each worker evaluates the draws at a part of the rows.
 
         Raises:
             UsageError: if there are no test rows and no `data`, or for the reasons given in `predict_interval`.
+            BnnzooError: if `save` is true, and another run has replaced the file.
         """
         if interval is None:
             prediction_intervals.refuse_without_interval(level, calibration)
@@ -238,20 +239,20 @@ class Run(AbstractRunPredictions):
         tolerance: float = TOLERANCE,
         seed: int = 0,
     ) -> Audit:
-        """Start exact chains from draws of the run, and test whether they move away from the distribution of the draws.
+        """Start exact chains from draws of the run, and test whether their distribution drifts from that of the draws.
 
         The verdict is passed, drifted or undecided. The audit works for any sampler.
 
         Args:
             chains: largest number of exact chains; fewer are used if the effective number of draws is smaller.
             seconds: approximate duration; by default half of the duration of the run, and at least 20 seconds.
-            tolerance: largest accepted bias of a mean (in sds) or of an sd (as a fraction of this sd). The audit passes
-                only if it excludes larger biases.
+            tolerance: largest accepted bias of a mean (in posterior sds) or of an sd (as a fraction of the sd). The
+                audit passes only if it excludes larger biases.
             seed: seed of the exact chains.
 
         Raises:
             UsageError: if the posterior is defined in Python, if the file contains predictions instead of parameters,
-                if it has no training rows, if the draws have weights, or if the draws of a single chain are all equal.
+                if the file has no training rows, if the draws have weights, or if a single chain has only equal draws.
         """
         return audit.of_run(self.predictor, chains=chains, seconds=seconds, tolerance=tolerance, seed=seed)
 
@@ -279,8 +280,8 @@ class Run(AbstractRunPredictions):
         have options: band (target=, range=, band=, truth=, overlay=), slices (target=) and ood (spec=).
 
         Args:
-            others: further runs to show in the pictures band, ood and loss. In band, overlay=True draws all runs on the
-                same axes.
+            others: further runs to show in the pictures band, ood and loss. With overlay=True, the picture band draws
+                all runs on the same axes.
 
         Raises:
             UsageError: if the name or an option is unknown, or if the picture is not available for this run.
@@ -307,8 +308,8 @@ class Run(AbstractRunPredictions):
             out: a folder, or a file with the extension of a picture.
             others: further runs to show, as for `plot`.
             formats: file formats, by default png.
-            names: names of the pictures. The default for a file is band. The default for a folder is all pictures
-                except loss for a single run, and band, ood and loss for several runs.
+            names: names of the pictures. The default for a file is band. The default for a folder depends on the runs:
+                all pictures except loss for a single run; band, ood and loss for several runs.
             ood: unfamiliar inputs of the picture `ood`.
             force: overwrite existing files.
             band: the options of the picture `band`, as for `plot`.
@@ -341,7 +342,7 @@ class Run(AbstractRunPredictions):
 
 
 def _predictors_by_name(runs: Sequence[Run]) -> dict[str, Predictor]:
-    """Return the predictor of each run by the name of its file. If two names are equal, add a number to all names."""
+    """Return the predictor of each run, by the name of its file. If two names are equal, number all names."""
     names = [run.path.stem if run.path else f"{run.attributes['model']} by {run.attributes['sampler']}" for run in runs]
     if len(set(names)) < len(names):
         names = [f"{number} {name}" for number, name in enumerate(names, start=1)]

@@ -57,14 +57,14 @@ class AbstractRunPredictions:
         is a table of new rows instead. `interval` adds the columns of `predict_interval`.
 
         Args:
-            x: an array with the columns of the training inputs, if these are numeric. Otherwise a data frame, or any
-                value that `--data` accepts; its columns are matched by name.
+            x: an array with the columns of the training inputs, if all of them are numeric. Otherwise a data frame, or
+                any value that `--data` accepts; columns are matched by name.
             draws: for a density, instead of `x`: number of rows to draw from the posterior predictive distribution.
             seed: seed of the Monte Carlo noise in quantiles and new rows.
-            unseen: treatment of a text level that the training rows did not contain. "zero" sets the columns of all
-                known levels to 0; "error" raises an error. The default is the option `unseen` of the run.
+            unseen: treatment of a category (value of a text column) that does not occur in the training rows. "zero"
+                sets the columns of all known categories to 0; "error" raises an error. The default is that of the run.
             exposure: one positive number per row of `x`, for a run whose exposure was given as an array.
-            interval: "bayesian" or "conformal". The table then has the ends of an interval, or a set of classes.
+            interval: "bayesian" or "conformal" adds the ends of an interval, or a set of classes, to the table.
             level: probability of the interval; 0.9 by default.
             calibration: rows for conformal intervals, see `predict_interval`.
             observer: a function that is called with the progress of conformal intervals.
@@ -78,7 +78,9 @@ class AbstractRunPredictions:
             inputs = "x" if spelling() == "keywords" else "[[data=FILE]]"
             raise UsageError(f"predict: give either inputs ({inputs}) or the number of new rows to draw ([[draws]])")
         if draws is not None:
-            prediction_intervals.refuse_for_new_rows(interval)
+            prediction_intervals.refuse_for_new_rows(
+                interval=interval, level=level, calibration=calibration, unseen=unseen, exposure=exposure
+            )
             return predictive_samples.new_rows(self.predictor, draws, seed=seed)
         rows = self._rows(x, unseen, exposure)
         if interval is None:
@@ -103,14 +105,14 @@ class AbstractRunPredictions:
         """Return an interval, or a set of classes, that contains the target with probability `level`.
 
         Regression: the columns are `lower` and `upper` in original units, with a prefix `<target>_` if there are
-        several targets. Classification: the column is `set`, which contains names of classes with `|` between them. See
+        several targets. Classification: the column `set` contains the names of classes, separated by `|`. See
         docs/evaluation.md for the methods and their guarantees.
 
         Args:
             x: inputs, as for `predict`.
             level: probability of the interval.
-            interval: "bayesian" is the central interval of the predictive distribution. It has the
-                probability `level` if the model is correct. "conformal" has this probability for any model, if the rows
+            interval: "bayesian" is the central interval of the predictive distribution, which contains the target with
+                probability `level` if the model is correct. "conformal" has this coverage for any model, if the rows
                 are exchangeable.
             calibration: rows with targets that were used neither to train nor to test, in any form that `--data`
                 accepts; or "test" for the run's own test rows. Conformal intervals need calibration rows if the
@@ -141,9 +143,9 @@ class AbstractRunPredictions:
 
         Args:
             x: inputs, as for `predict`.
-            draws: approximate limit of the number of draws that are used (evenly spaced, at least one per chain); by
-                default all draws. With fewer draws, all methods of the distribution are faster.
-            seed: seed of the samples of the distribution.
+            draws: approximate largest number of draws to use (evenly spaced, at least one per chain). The default is
+                all draws. With fewer draws, all methods of the distribution are faster.
+            seed: seed of the samples that the distribution draws.
             unseen: treatment of text levels that training did not contain, see `predict`.
             exposure: one positive number per row of `x`, see `predict`.
 
@@ -152,7 +154,7 @@ class AbstractRunPredictions:
                 data.
         """
         if draws is not None and draws < 1:
-            raise UsageError(f"draws: must be at least 1 (got {draws}); leave it out to use all draws")
+            raise UsageError(f"draws: must be at least 1 (got {draws}); remove the argument to use all draws")
         chains, count = self.predictor.record.shape
         stride = 1 if draws is None else min(count, -(-chains * count // draws))
         predictor = self.predictor if stride == 1 else self.predictor.thinned(stride)
@@ -163,7 +165,7 @@ class AbstractRunPredictions:
         if exposure is not None:
             signature = self.predictor.signature
             if not signature.exposure or signature.encoding is None:
-                raise UsageError("exposure: the run has no exposure; remove it, or sample again with exposure=...")
+                raise UsageError("exposure: the run has no exposure; remove exposure=..., or use it when you sample")
             table = with_exposure(x, exposure)
             # The columns of an array are those of training in their order, whatever their names were.
             if is_frame(x):
@@ -238,11 +240,11 @@ class AbstractRunPredictions:
         return evaluate.sampled_scores(self.predictor, *self.test_rows(data)).pit
 
     def ood(self, spec: Any, data: Any = None, *, unseen: Unseen | None = None) -> OodScores:
-        """Compare the uncertainty of predictions for unfamiliar inputs with that for the test rows, or for `data`.
+        """Compare predictive uncertainty for unfamiliar (out-of-distribution) inputs with that for familiar rows.
 
-        The scores of uncertainty, such as the entropy, are computed from all draws, and also from the best draw alone.
-        The best draw has the highest log density. If the file has no log density, the best draw has the highest
-        log-likelihood of at most 2000 training rows.
+        The familiar rows are the test rows or `data`. The scores of uncertainty, such as the entropy, are computed from
+        all draws, and also from the best draw alone. The best draw has the highest log density. If the file has no log
+        density, the best draw has the highest log-likelihood of at most 2000 training rows.
 
         Args:
             spec: unfamiliar inputs, as for `predict`, without targets. "noise" generates as many rows of noise as there
@@ -267,7 +269,7 @@ def writable_path(
         suffixes: the allowed extensions.
         suffix_error: the error message if the extension is not allowed.
         force: overwrite an existing file.
-        read: inputs of the command; `out` must not be one of them.
+        read: input files of the command; `out` must not be one of them.
 
     Raises:
         UsageError: if the file cannot be written.

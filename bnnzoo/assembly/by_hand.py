@@ -31,7 +31,8 @@ def predicted_site(posterior: AbstractPosterior) -> tuple[Site, Dataset]:
     if site.num_classes:
         if not site.inputs:
             raise UsageError(
-                f"site {site.name}: labels without inputs cannot be predicted; give the model its inputs as an argument"
+                f"site {site.name}: labels without inputs cannot be predicted; pass the inputs to the "
+                "NumPyro model as an argument"
             )
         classes = tuple(map(str, range(site.num_classes)))
         inputs = as_inputs(x, "x", features)

@@ -31,11 +31,11 @@ class Description(NamedTuple):
 
     @property
     def example(self) -> np.ndarray:
-        """One row of inputs that are zero, [1, ...], in the shape that the network expects."""
+        """Array [1, ...] of zeros: one row of inputs in the shape that the network expects."""
         return self.parts.model.arrange(np.zeros((1, *self.signature.shape), self.signature.dtype))
 
     def inputs(self, x: Shaped[np.ndarray, "row ..."], precision: str) -> Shaped[np.ndarray, "row ..."]:
-        """Convert rows from original units to the inputs of the posterior."""
+        """Convert rows of inputs in original units to inputs of the posterior with this precision."""
         return with_precision(self.parts.model.arrange(self.scaler.scale_inputs(x)), precision)
 
 

@@ -58,8 +58,8 @@ def build_posterior(
     """Return the posterior given the training rows, or a posterior without data, which can only predict.
 
     If only the last layer is sampled and `fixed` contains the other parameters, the result is the posterior of the last
-    layer alone. Its data are then the inputs of the last layer (the features), not the inputs of the network. Without
-    training rows, and for rows in temporary files, the result is always the posterior of the network.
+    layer alone. The data of this posterior are the inputs of the last layer (the features). Without training rows, and
+    for rows in temporary files, the result is always the posterior of the full network.
 
     Args:
         recipe: the resolved recipe.

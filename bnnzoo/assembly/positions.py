@@ -14,7 +14,7 @@ from bnnzoo.models.building import Architecture
 from bnnzoo.posterior import AbstractPosterior, NetworkPosterior
 
 _QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
-"""Compiler options for a program that runs once. With optimisation, its compilation could take seconds."""
+"""Compiler options for a program that runs only once. With optimisation, the compilation could take seconds."""
 
 
 # The types of Equinox do not declare that filter_jit passes compiler_options on to jax.jit.

@@ -133,7 +133,7 @@ class Problem:
         """
         if "signature" not in attributes:
             raise UsageError(
-                "the posterior of this run was made in Python, so the file has its draws but no model; open the file "
+                "the posterior of this run was made in Python, so the file has draws but no model; open the file "
                 "in Python with bnnzoo.open(path, model=posterior), where posterior is the posterior that was sampled"
             )
         recipe = recipe_from(str(attributes["recipe"]))
@@ -173,7 +173,7 @@ class Problem:
         problem = _build_problem(recipe, description, train, fixed=fixed, kept_rows=kept_rows)
         if observed is None and fixed.keys() != named_leaves(problem.network_posterior.network).keys():
             raise DamagedError(
-                "the file is damaged: its fixed parameters (trained, not sampled) do not match its recipe"
+                "the file is damaged: the fixed parameters (trained, not sampled) do not match the recipe"
             )
         if train is None and problem.outputs is not None:
             return dataclasses.replace(problem, posterior=problem.outputs.table())
@@ -202,7 +202,7 @@ class Problem:
     def in_bucket(self) -> Problem:
         """Return the problem with padding up to a round number of rows, see `NetworkPosterior.in_bucket`.
 
-        Only rows in memory are padded, if the sampler is `density_only` and the recipe samples all parameters.
+        Nothing is padded if rows are in files, if the sampler is not `density_only`, or if `stochastic` is not "all".
         """
         is_padded = self.sampler.density_only and self.recipe.stochastic == "all" and not self.has_mapped_rows
         if self.description is None or not is_padded:
@@ -210,7 +210,7 @@ class Problem:
         return dataclasses.replace(self, posterior=self.network_posterior.in_bucket())
 
     def with_lengths(self, recipe: Recipe, sampler: AbstractSampler) -> Problem:
-        """Return the problem with a recipe and a sampler that differ from the present ones only in numbers of steps."""
+        """Return the problem with a new recipe and a new sampler. Only the numbers of steps may differ from before."""
         description = self.description
         if description is not None:
             description = description._replace(parts=description.parts._replace(sampler=sampler))
@@ -239,7 +239,7 @@ class Problem:
         return _build_problem(self.recipe, description, self.train, self.test, kept_rows=self.kept_rows)
 
     def with_all_sampled(self, chains: int = 1) -> Problem:
-        """Return the problem with `chains` chains that samples all parameters, to train the fixed parameters."""
+        """Return a problem with `chains` chains that samples all parameters; used to train the fixed parameters."""
         recipe = dataclasses.replace(self.recipe, stochastic="all", other_directions="fixed", chains=chains)
         return _build_problem(recipe, self.require_description(), self.train)
 
@@ -263,9 +263,9 @@ class Problem:
         """Return the position of each chain before training or warm-up.
 
         If `trained` is true, the position is a newly initialised network, or a point near the mode if a subspace is
-        sampled. Otherwise it is a draw from the prior. There are two exceptions. With `init` "given", the position is
-        the user's network, unless a subspace is sampled. For a posterior made in Python, its method `start` returns the
-        position.
+        sampled. If `trained` is false, the position is a draw from the prior. There are two exceptions. With `init`
+        "given", the position is the user's network, unless a subspace is sampled. For a posterior made in Python, the
+        method `start` of the posterior returns the position.
         """
         description, chains = self.description, self.recipe.chains
         if self.recipe.init == "given" and description is not None and self.posterior.centre() is None:
@@ -312,7 +312,7 @@ def _restored_moments(constant: Mapping[str, np.ndarray]) -> Moments:
     means, sds, factors = prior_moments(constant)
     size, factor = sum(m.size for name, m in means.items() if not name.startswith("likelihood_")), factors.get("")
     if not means or means.keys() != sds.keys() or not (factor is None or factor.shape == (size, size)):
-        raise DamagedError("the file is damaged: the moments of its prior are missing")
+        raise DamagedError("the file is damaged: the moments of the prior are missing or inconsistent")
     return Moments(means, sds, factor)
 
 
@@ -338,13 +338,13 @@ def _kept_rows(recipe: Recipe, signature: Signature, test: Dataset | None) -> np
             raise UsageError("[[keep_at]] requires [[keep=predictions]]; add it, or remove [[keep_at]]")
         return None
     if signature.task == "density":
-        raise UsageError("[[keep=predictions]]: a density has no predictions to keep; use [[keep=draws]]")
+        raise UsageError("[[keep=predictions]]: a density model has no predictions to keep; use [[keep=draws]]")
     parts = [] if test is None else [test.x]
     if recipe.keep_at is not None:
         parts.append(load_inputs(recipe.keep_at, signature, unseen=recipe.unseen))
     if not sum(map(len, parts)):
         raise UsageError(
-            "[[keep=predictions]]: there are no inputs to predict at; give inputs with [[keep_at=FILE]], or use a "
+            "[[keep=predictions]]: there are no inputs for predictions; add [[keep_at=FILE]], or use a "
             "[[test_fraction]] above 0"
         )
     return np.concatenate(parts)

@@ -32,7 +32,7 @@ _TRACING_ERRORS = (
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
-"""Errors that JAX raises if Python code needs the value of an argument while it is traced for compilation."""
+"""Errors that JAX raises if traced Python code needs the value of an argument, which is unknown during tracing."""
 
 
 class Parts(NamedTuple):
@@ -109,7 +109,7 @@ def likelihood_task(recipe: Recipe) -> str | None:
 
 
 def check_exposure(likelihood: AbstractLikelihood, column: str) -> None:
-    """Check that the likelihood has a rate, which is multiplied by the exposure.
+    """Check that the likelihood has a rate, because a rate is the only quantity that an exposure multiplies.
 
     Raises:
         UsageError: if the likelihood has no rate. The message names likelihoods that have a rate.
@@ -125,7 +125,7 @@ def check_exposure(likelihood: AbstractLikelihood, column: str) -> None:
 def check_prior(prior: AbstractPrior, layout: Layout) -> None:
     """Check that the methods of a prior return arrays of the right shapes. Only shapes are computed.
 
-    The log density must be a single number, to which each parameter contributes once.
+    The log density must be a single number that counts the density of each parameter exactly once.
 
     Args:
         prior: the prior to check.
@@ -158,14 +158,14 @@ def check_prior(prior: AbstractPrior, layout: Layout) -> None:
 
 
 def _compilable(part: P, use: Callable[[P], Any]) -> P:
-    """Return `part` with numbers that JAX traces if the methods of `part` allow that, otherwise with Python numbers.
+    """Return `part` with NumPy numbers if JAX can trace the methods of `part`, otherwise with Python numbers.
 
-    A traced number is an argument of the compiled program, so that another value needs no new compilation. A Python
-    number is a constant of the program. Some plugins need Python numbers, for example to call `float(self.scale)`.
+    A NumPy number is traced: it is an argument of the compiled program, so that another value needs no new compilation.
+    A Python number is a constant of the program. Some plugins need Python numbers, for example for `float(self.scale)`.
 
     Args:
         part: the part to convert.
-        use: a function that calls the methods which compiled programs call. It is traced, not run.
+        use: a function that calls the methods of a part that compiled programs call. The function is only traced.
     """
     try:
         eqx.filter_eval_shape(use, part)
@@ -175,7 +175,7 @@ def _compilable(part: P, use: Callable[[P], Any]) -> P:
 
 
 def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
-    """Return the prior with traced numbers, or with Python numbers if its methods need them (see `_compilable`).
+    """Return the prior with numbers that JAX can trace, or with Python numbers if JAX cannot trace its methods.
 
     `layout` describes the sampled parameters of the network.
     """
@@ -189,7 +189,7 @@ def compilable_prior(prior: AbstractPrior, layout: Layout) -> AbstractPrior:
 
 
 def compilable_likelihood(likelihood: AbstractLikelihood, signature: Signature) -> AbstractLikelihood:
-    """Return the likelihood with traced numbers, or with Python numbers if its methods need them (see `_compilable`).
+    """Return the likelihood with numbers that JAX can trace, or with Python numbers if JAX cannot trace its methods.
 
     `signature` describes the data.
     """
@@ -209,7 +209,7 @@ def compilable_likelihood(likelihood: AbstractLikelihood, signature: Signature) 
 
 
 def _at_start_values(part: Any, parameters: tuple[Parameter, ...]) -> Any:
-    """Return a prior or a likelihood (`part`) whose sampled parameters, `parameters`, have their start values."""
+    """Return the prior or likelihood `part` with the start values of its sampled `parameters`."""
     return part.with_parameters({p.name: p.natural(jnp.full(p.shape, p.start)) for p in parameters})
 
 
@@ -261,10 +261,10 @@ def check_likelihood(likelihood: AbstractLikelihood, num_targets: int, targets: 
 
 
 def check_targets(likelihood: AbstractLikelihood, rows: Dataset) -> None:
-    """Check that the likelihood can produce the targets of a data set.
+    """Check that all targets of a data set are in the support of the likelihood.
 
     Raises:
-        UsageError: if a target is invalid; the message names the data and the first such row.
+        UsageError: if a target is invalid. The message names the data and the first invalid row.
     """
     try:
         likelihood.check(rows.y, rows.signature.num_targets)

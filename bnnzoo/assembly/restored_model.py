@@ -33,7 +33,7 @@ class RestoredModel(NamedTuple):
     data_sha256: str
     """SHA-256 hash of the training rows in a posterior that was made in Python; empty for other models."""
     linearised: bool = False
-    """Whether the file has a mode for each chain, at which the predictions of the chain can be linearised."""
+    """Whether the file has a mode for each chain, at which predictions of this chain can be linearised."""
     kept_rows: Shaped[np.ndarray, "row ..."] | None = None
     """Inputs, in original units, at which predictions are stored; None if draws of the parameters are stored."""
 
@@ -58,7 +58,8 @@ class RestoredModel(NamedTuple):
             model: an unregistered model or a posterior made in Python, which the file does not contain; otherwise None.
 
         Raises:
-            UsageError: if the model is neither in the file nor given, if it cannot predict, or if the file is damaged.
+            UsageError: if the model is neither in the file nor given, or if the model cannot predict.
+            DamagedError: if the file is damaged.
         """
         precision = str(attributes["precision"])
         if isinstance(model, AbstractPosterior):
@@ -76,7 +77,7 @@ class RestoredModel(NamedTuple):
         description = problem.require_description()
         adds_unsampled = problem.recipe.other_directions == "linearised"
         if adds_unsampled and getattr(problem.network_posterior.network, "others", None) is None:
-            raise DamagedError("the file is damaged: it lacks the directions that are not sampled")
+            raise DamagedError("the file is damaged: the directions that are not sampled are missing")
         return cls(
             posterior=dataclasses.replace(problem.network_posterior, adds_unsampled=adds_unsampled),
             signature=description.signature,

@@ -28,9 +28,9 @@ MAX_TEST_ROWS = 100_000
 
 
 def row_attributes(recipe: Recipe, train: Dataset | None) -> dict[str, str | int]:
-    """Return the root attribute of training rows in temporary files; empty if the rows are in memory.
+    """Return the root attribute for the file of a run with training rows in temporary files; otherwise return {}.
 
-    The attribute refers to the data file, or states that the run's file contains the rows.
+    The attribute has the path of the data file, or states that the file of the run contains the rows.
     """
     if train is None or not mapped.is_mapped(train.x):
         return {}
@@ -42,8 +42,8 @@ def row_attributes(recipe: Recipe, train: Dataset | None) -> dict[str, str | int
 def _data_path(recipe: Recipe) -> Path | None:
     """Return the data file or folder from which the training rows can be read again, or None.
 
-    Rows that were loaded in Python, the rows of a registered data set, and rows that were encoded as those of an
-    earlier run cannot be read again from a file.
+    The result is None for data from Python, for a registered data set, and for a recipe with `prior_from`, because an
+    earlier run then determines the encoding of the rows.
     """
     if recipe.data is None or recipe.prior_from is not None:
         return None
@@ -54,8 +54,7 @@ def _data_path(recipe: Recipe) -> Path | None:
 def stored_rows(recipe: Recipe, train: Dataset, test: Dataset | None) -> tuple[Dataset, Dataset | None]:
     """Return the training rows and the test rows that the run's file contains.
 
-    If the file refers to its training rows, it contains none of them, and at most `MAX_TEST_ROWS` evenly spaced test
-    rows.
+    A file that refers to a data file contains no training rows, and at most `MAX_TEST_ROWS` evenly spaced test rows.
     """
     if ROW_SOURCE not in row_attributes(recipe, train):
         return train, test
@@ -80,10 +79,10 @@ def referenced_rows(attributes: Mapping[str, Any], recipe: Recipe) -> Dataset | 
     path = Path(source["path"])
     remedy = "restore the file from a copy, or start the run again with [[force=True]]"
     if not path.exists():
-        raise UsageError(f"{path}: no such file, but the run needs the training rows in it; {remedy}")
+        raise UsageError(f"{path}: no such file, but the run needs the training rows in this file; {remedy}")
     if (size := _num_bytes(path)) != source["bytes"]:
         raise UsageError(
-            f"{path}: this file with the training rows of the run has changed since the start of the run (got {size} "
+            f"{path}: the data file has changed since the start of the run (got {size} "
             f"bytes, expected {source['bytes']}); {remedy}"
         )
     with warnings.catch_warnings():
@@ -93,7 +92,7 @@ def referenced_rows(attributes: Mapping[str, Any], recipe: Recipe) -> Dataset | 
     train, _ = split(rows, test_fraction=recipe.test_fraction, seed=recipe.split_seed)
     if (digest := train.sha256()) != attributes.get("data_sha256"):
         raise UsageError(
-            f"{path}: its training rows are not those of this run (got SHA-256 {digest[:12]}..., expected "
+            f"{path}: the training rows in this file are not those of the run (got SHA-256 {digest[:12]}..., expected "
             f"{str(attributes.get('data_sha256'))[:12]}...); {remedy}"
         )
     return train

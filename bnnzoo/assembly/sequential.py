@@ -30,13 +30,13 @@ from bnnzoo.recipe import Part, Recipe
 from bnnzoo.store import schema
 
 _SHARED_SETTINGS = ("task", "stochastic", "standardise", "units", "censored")
-"""Settings that both runs must share. The new run takes them from the earlier run if the user does not set them."""
+"""Settings that must be equal in both runs. A setting that the user does not set is copied from the earlier run."""
 _MAX_DEPENDENT = 500
-"""Largest number of parameters whose covariance is used. If there are more, they are independent in the prior."""
+"""Largest number of parameters for which the prior has a full covariance. More parameters are independent."""
 _MAX_BETWEEN_CHAINS = 0.1
-"""Limit for the fraction of the parameters' variance that is between chains. Above it, the user is warned."""
+"""Limit for the fraction of the parameters' variance that is between chains. A larger fraction causes a warning."""
 _LARGEST_REPEATED = 0.1
-"""Largest fraction of the rows that are also training rows of the earlier run. Above it, the user is warned."""
+"""Limit for the fraction of rows that were training rows of the earlier run. A larger fraction causes a warning."""
 
 
 def build_problem(recipe: Recipe, dataset: Dataset | None = None, model: AbstractModel | None = None) -> Problem:
@@ -57,11 +57,11 @@ def build_problem(recipe: Recipe, dataset: Dataset | None = None, model: Abstrac
         draws = int(np.prod(record.shape))
         if record.keeps_predictions:
             raise UsageError(
-                f"{path}: [[prior_from]]: the run keeps predictions, but no draws of the parameters; use a run "
+                f"{path}: [[prior_from]]: the run stores predictions, but no draws of the parameters; use a run "
                 "with [[keep=draws]]"
             )
         constant = record.group(schema.CONSTANT_DATA)
-        # Earlier rows that are not in the file are not read, because only warnings need them.
+        # Training rows outside the file of the earlier run are not read, because only warnings need these rows.
         observed = record.group(schema.OBSERVED_DATA) if record.has_training_rows else None
         earlier = Problem.restored(record.attributes, constant, observed, model)
         recipe = _with_settings_of(earlier, recipe, path)
@@ -98,7 +98,7 @@ def constants(problem: Problem) -> dict[str, np.ndarray]:
 
 
 def _with_settings_of(earlier: Problem, recipe: Recipe, path: Path) -> Recipe:
-    """Return the recipe with the settings of the earlier run that the user has not set.
+    """Return the recipe, completed with settings of the earlier run that the user has not set.
 
     Raises:
         UsageError: if a setting must be equal in both runs, but is not; or if the earlier run sampled a subspace.
@@ -113,7 +113,8 @@ def _with_settings_of(earlier: Problem, recipe: Recipe, path: Path) -> Recipe:
         value, own_value = getattr(earlier.recipe, name), getattr(recipe, name)
         if own_value != value and own_value is not None and name in recipe.where:
             raise UsageError(
-                f"{path}: [[prior_from]]: the run has {setting(name, value)} (got {own_value}); use the same value"
+                f"{path}: [[prior_from]]: the earlier run has {setting(name, value)} (got {own_value}); use the "
+                "same value"
             )
         changes[name] = value
     parts = earlier.resolved_recipe()
@@ -130,7 +131,7 @@ def _with_settings_of(earlier: Problem, recipe: Recipe, path: Path) -> Recipe:
 
 
 def _with_fields_of(earlier: Mapping[str, Any], part: Part | None, kind: str) -> Part:
-    """Return a part with the fields of the part `earlier` that the user has not set, if both have the same name."""
+    """Return `part`, completed with fields of `earlier` that the user has not set, if both parts have the same name."""
     part = with_default_name(part, earlier["name"])
     if registry.full_name(kind, part.name) != earlier["name"]:
         return part
@@ -140,12 +141,12 @@ def _with_fields_of(earlier: Mapping[str, Any], part: Part | None, kind: str) ->
 
 
 def _warn_of_new_rows(rows: Dataset, earlier: Dataset, path: Path) -> None:
-    """Warn of rows that are also rows of the earlier run, and of values that look like codes for missing cells."""
+    """Warn of rows that also are training rows of the earlier run, and of values that look like missing-value codes."""
     repeated = int(np.isin(_row_hashes(rows), _row_hashes(earlier)).sum())
     if repeated > _LARGEST_REPEATED * rows.num_data:
         _warn(
-            f"{repeated} of {rows.num_data} rows of {rows.name} are also training rows of {path}, so their information "
-            "counts twice; give only the new rows"
+            f"{repeated} of {rows.num_data} rows of {rows.name} are also training rows of {path}, so the information "
+            "in these rows counts twice; use data with only the new rows"
         )
     warn_of_new_codes(rows.x, rows.y, earlier.signature, lambda name: getattr(earlier, name), rows.name)
 
@@ -174,19 +175,19 @@ def _check_parts(earlier: Problem, problem: Problem, path: Path) -> None:
                 [*map(_text, (earlier_model.get(name), value))],
             )
             raise UsageError(
-                f"{path}: [[prior_from]]: the run has {setting(place, texts[0])} (got {texts[1]}); "
+                f"{path}: [[prior_from]]: the earlier run has {setting(place, texts[0])} (got {texts[1]}); "
                 "use the model of that run"
             )
     name, earlier_name = (each.get("likelihood", {}).get("name") for each in (parts, earlier_parts))
     if name != earlier_name:
         raise UsageError(
-            f"{path}: [[prior_from]]: the run has {setting('likelihood', earlier_name)} (got {name}); use the "
+            f"{path}: [[prior_from]]: the earlier run has {setting('likelihood', earlier_name)} (got {name}); use the "
             "likelihood of that run"
         )
 
 
 def _text(value: Any) -> str:
-    """Return the value of a field as it is written on the command line."""
+    """Return the value of a field in the notation of the command line."""
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
@@ -199,10 +200,10 @@ class _BlockMoments(NamedTuple):
 
 
 def _moments(record: Record, posterior: NetworkPosterior, precision: str) -> Moments:
-    """Return the prior with the moments of the draws in `record`. Warn if these moments describe the draws poorly.
+    """Return the normal prior with the moments of the draws in `record`. Warn if this prior describes the draws poorly.
 
     Raises:
-        UsageError: if a parameter of the network is missing in the run, or has another shape or no variance.
+        UsageError: if the draws of a network parameter are missing, have another shape, or have no variance.
     """
     sampled, own_parameters = record.tree[schema.POSTERIOR].data_vars, posterior.own_parameters()
     moments: dict[str, _BlockMoments] = {}
@@ -213,8 +214,8 @@ def _moments(record: Record, posterior: NetworkPosterior, precision: str) -> Mom
         if shape != tuple(block.shape):
             problem = "is not sampled" if shape is None else f"has shape {list(shape)}"
             raise UsageError(
-                f"{record.name}: [[prior_from]]: {block.name} {problem} in the run, but it has shape "
-                f"{list(block.shape)} here; use the model of that run"
+                f"{record.name}: [[prior_from]]: {block.name} {problem} in the earlier run (expected "
+                f"shape {list(block.shape)}); use the model of that run"
             )
         moments[block.name] = _block_moments(
             record, block.name, own_parameters[block.name].unconstrained if block.name in own_parameters else None
@@ -273,13 +274,15 @@ def _warn_of_chains(record: Record, moments: Mapping[str, _BlockMoments]) -> Non
     between = float(np.mean(np.concatenate([np.ravel(each.between) for each in moments.values()])))
     if record.attributes.get("converged", 0) == 0:
         verdict = record.verdict.partition(";")[0] or "no verdict"
-        _warn(f"{record.name}: [[prior_from]]: the run has not converged, so its moments are inexact ({verdict})")
+        _warn(
+            f"{record.name}: [[prior_from]]: the earlier run has not converged, so its moments are inexact ({verdict})"
+        )
     if between > _MAX_BETWEEN_CHAINS:
         _warn(
             f"{record.name}: [[prior_from]]: {between:.0%} of the variance of the parameters is between the chains of "
-            "the run, so the chains are in different modes, or too short; a normal prior with the moments of several "
-            "modes is too wide, and most of the information about the earlier rows is lost; use "
-            "[[stochastic=last]] in both runs, which samples only weights with one mode"
+            "the earlier run: the chains are in different modes, or too short; a normal prior with the moments of "
+            "several modes is too wide, so most of the information in the earlier rows is lost; use "
+            "[[stochastic=last]] in both runs, because the posterior of the last layer has only one mode"
         )
 
 

@@ -48,9 +48,9 @@ def in_network_units(likelihood: AbstractLikelihood, scaler: Scaler, units: str)
 
 
 def sentences(likelihood: AbstractLikelihood, scaler: Scaler, recipe: Recipe, targets: Sequence[str]) -> list[str]:
-    """Return one sentence for each fixed field of a likelihood in target units; none if no target is scaled.
+    """Return one sentence for each likelihood field that is fixed and in target units; none if no target is scaled.
 
-    The sentence states the value in the units of the data and as a multiple of the target's standard deviation.
+    A sentence states the value in the units of the data and as a multiple of the target's standard deviation.
     """
     if np.all(scaler.y_sd == 1):
         return []
@@ -83,13 +83,13 @@ def _fixed_fields(likelihood: AbstractLikelihood) -> dict[str, float]:
         if np.ndim(value):
             raise UsageError(
                 f"{registry.describe_part('likelihoods', likelihood)}: {name}: a field that is marked with TargetUnits "
-                f"must be a number (got {value}); remove the mark"
+                f"must be a number (got {value}); remove TargetUnits()"
             )
     return {name: float(value) for name, value in fixed_values.items()}
 
 
 def _format_values(values: Float[np.ndarray, " target"], targets: Sequence[str]) -> str:
-    """Return the text of the value of a single target, or of the first four values with the names of the targets."""
+    """Return the value as text; for several targets, the first four values, each with the name of the target."""
     if len(values) == 1:
         return f"{values[0]:.4g}"
     texts = [f"{value:.4g} ({target})" for value, target in zip(values, targets, strict=True)]

@@ -38,7 +38,7 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class _Commands(TyperGroup):
-    """The group of all commands. It imports a command's module, or the plugins, only when they are needed."""
+    """The group of all commands. It imports the module of a command, and loads the plugins, only when needed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Apply --no-plugins, then parse the arguments."""
@@ -80,7 +80,7 @@ class _Commands(TyperGroup):
 class _CommandError(Exception):
     """A wrapper for an exception that a command raised.
 
-    Without the wrapper, the parser would itself catch exits, keyboard interrupts and EOFError.
+    Without the wrapper, the parser (Typer) would itself catch exits, keyboard interrupts and EOFError.
     """
 
     def __init__(self, cause: BaseException):
@@ -89,7 +89,7 @@ class _CommandError(Exception):
 
 
 class _ParserError(BnnzooError):
-    """An error of the parser, or an error of the parser's classes that a plugin's command raised."""
+    """A usage error from Typer, or an exception of Typer's classes that a plugin's command raised."""
 
     def __init__(self, message: str, exit_code: int):
         super().__init__(message)
@@ -125,7 +125,7 @@ def _hide_from_parser(
 
 
 def _separate_results(work: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that only results go to stdout, and the parser catches none of its exceptions."""
+    """Wrap a command so that only its results go to stdout and the parser catches no exception of the command."""
 
     @functools.wraps(work)
     def wrapped(*words: Any, **options: Any) -> Any:
@@ -141,9 +141,9 @@ def _prepare_plugin_command(command: Any) -> None:
 
 
 def _is_of_parser(error: BaseException) -> bool:
-    """Whether the class of an exception is one of the parser's, with which a command may end.
+    """Whether an exception belongs to Typer: an exit, an abort, or a usage error.
 
-    The base class of the parser's usage errors is not public, so they are identified by their attributes.
+    The base class of usage errors is not public in Typer. They are therefore identified by the method `format_message`.
     """
     return isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "format_message")
 
@@ -159,7 +159,7 @@ app = typer.Typer(
 
 def _print_version(is_requested: bool) -> bool:
     if is_requested:
-        from importlib.metadata import version  # this import takes as long as all others together
+        from importlib.metadata import version  # takes as long as all other imports together
 
         typer.echo(version("bnnzoo"))
         raise typer.Exit
@@ -187,11 +187,11 @@ def _bnnzoo(
 
 
 def main() -> None:
-    """Run the command of this process and exit with its code."""
+    """Run the command in `sys.argv` and end the process with the exit code of the command."""
     standard_streams.protect_standard_streams()
     signals.handle_signals()
     if "--debug" not in sys.argv and logging.lastResort is not None:
-        logging.lastResort.setLevel(logging.ERROR)  # hides developer messages of libraries, such as about caches
+        logging.lastResort.setLevel(logging.ERROR)  # hides warnings of libraries for developers
     code = run(sys.argv[1:])
     try:
         if sys.stdout is not None:  # it is None if the parent process closed stdout
@@ -204,7 +204,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code."""
+    """Run the command with these arguments and return its exit code."""
 
     def command() -> int:
         click_command: Any = typer.main.get_command(app)
@@ -219,7 +219,7 @@ def run(arguments: Sequence[str]) -> int:
         except Exception as error:
             if not _is_of_parser(error):
                 raise
-            is_abort = isinstance(error, typer.Abort)  # for example, the user declined a question of a plugin
+            is_abort = isinstance(error, typer.Abort)  # for example, the user answered no to a prompt of a plugin
             message = "aborted" if is_abort else _usage_message(error, arguments)
             raise _ParserError(message, getattr(error, "exit_code", 1)) from error
         raise cause
@@ -251,7 +251,7 @@ def run_guarded(work: Callable[[], int], *, debug: bool) -> int:
 
 
 def _broken_pipe(error: BaseException) -> BrokenPipeError | None:
-    """Return the BrokenPipeError that the parser or Rich replaced by a SystemExit; None for other errors."""
+    """Return the BrokenPipeError that Typer or Rich replaced by this SystemExit; None for other errors."""
     hidden = error.__context__ if isinstance(error, SystemExit) else None
     return hidden if isinstance(hidden, BrokenPipeError) else None
 

@@ -25,20 +25,24 @@ def audit(
         typer.Option(
             "--tolerance",
             min=0,
-            help="limit of a bias: of a mean in sds, of an sd as a fraction of it; half for the sd of all predictions",
+            help="largest acceptable bias of a mean (in posterior sds) or of an sd (relative); for the pooled sd of "
+            "all predictions, half of this value",
         ),
     ] = 0.2,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="seed of the chains")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="seed of the exact chains")] = 0,
     gate: Annotated[bool, typer.Option("--gate", help="exit with code 3 unless the run passes")] = False,
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Test whether a run's draws are from the posterior, with exact chains that start from some of the draws.
+    """Test whether a run's draws are from the posterior.
+
+    The command starts Markov chains at some of the draws. An exact sampler moves the chains, so their distribution
+    changes only if the draws are not from the posterior. For a linear model, the weights are tested too.
 
     \b
-    passed     with 95 % confidence, no bias of predictions, noise or weights of a linear model exceeds --tolerance
+    passed     with 95 % confidence, no bias of predictions or noise exceeds --tolerance
     drifted    the draws are not from the posterior
-    undecided  neither can be shown with this number of draws and steps
+    undecided  the draws and the steps are too few to show that the run passed or drifted
 
     \b
     Examples:

@@ -35,7 +35,7 @@ def list_(
 ) -> None:
     """List all models, samplers, data sets, likelihoods, priors, observers, references and recipes.
 
-    No part is imported. Without KIND, the number of recipes is shown instead of their names. --json lists all names.
+    The command imports no model or other part. Without KIND, only the number of recipes is shown; --json lists them.
 
     \b
     Examples:
@@ -55,8 +55,8 @@ def list_(
             _print_rows(_rows(kind_name), indent="  ")
             echo("")
         count = len(registry.entries(registry.RECIPES))
-        echo(f"{registry.RECIPES}: {count} recipes; bnnzoo list {registry.RECIPES} shows them")
-        echo("\nbnnzoo show NAME describes any of them.")
+        echo(f"{registry.RECIPES}: {count} recipes; bnnzoo list {registry.RECIPES} lists their names")
+        echo("\nbnnzoo show NAME describes the entry with this name.")
 
 
 def info(
@@ -97,7 +97,7 @@ def describe(kind: str, name: str) -> None:
     exactness = f" ({entry.exactness})" if entry.exactness else ""
     echo(f"{registry.singular(kind)} {entry.name}{exactness}, from {entry.distribution} {entry.version}\n")
     echo(inspect.getdoc(part) or entry.summary)
-    if isinstance(part, type) and kind != registry.OBSERVERS:  # an observer has only the text of --log-to NAME:TEXT
+    if isinstance(part, type) and kind != registry.OBSERVERS:  # an observer has only the TEXT of --log-to NAME:TEXT
         _print_fields(registry.singular(kind), part)
 
 
@@ -122,8 +122,8 @@ def show_by_name(name: str) -> None:
     """Print every entry with this name. A name can have several entries: `laplace` is a sampler and a prior.
 
     Raises:
-        NotFoundError: if the name is unknown; the message has similar names of all kinds. Also if two packages have
-            an entry of this kind and name.
+        NotFoundError: if the name is unknown, or if two packages have an entry of the same kind with this name. For an
+            unknown name, the message proposes similar names of all kinds.
     """
     kinds = [kind for kind in _KINDS if registry.get(kind, name)]
     if kinds:
@@ -193,7 +193,7 @@ def _check(*, json: bool) -> None:
         for line in problems or ["ok"]:
             echo(line)
     if problems:
-        raise GateError(f"plugins: {len(problems)} problems found; correct or uninstall the plugins listed above")
+        raise GateError(f"plugins: problems found: {len(problems)}; correct or uninstall the plugins listed above")
 
 
 def _count_entries(plugin: registry.Plugin) -> str:
@@ -220,7 +220,7 @@ def _rows(kind: str) -> list[dict[str, str]]:
 
 
 def _print_rows(rows: list[dict[str, str]], *, indent: str = "") -> None:
-    """Print a table of entries, without an empty column `exactness`, and without `from` if all are from bnnzoo."""
+    """Print a table of entries. Omit the column `exactness` if it is empty, and `from` if bnnzoo offers all entries."""
     columns = {"name": "name", "exactness": "exactness", "distribution": "from", "summary": "summary"}
     if all(row["distribution"] == registry.OWN for row in rows):
         del columns["distribution"]
@@ -234,7 +234,7 @@ def _print_rows(rows: list[dict[str, str]], *, indent: str = "") -> None:
 
 
 def _kind(word: str) -> str:
-    """Return the plural of a kind, which may be given in the singular or the plural."""
+    """Return the plural of a kind that the user wrote in the singular or in the plural."""
     kinds = [*_KINDS, registry.RECIPES]
     for kind in kinds:
         if word.lower() in (kind, registry.singular(kind)):

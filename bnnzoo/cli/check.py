@@ -143,12 +143,12 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
     """Test the networks of a model on inputs of several shapes.
 
     The tests cover shapes and types, names of parameters, independence of rows, jit, vmap over draws, finite
-    gradients, the split into features and last layer, the likelihood, and the start of a run. The exit code is 3 unless
-    the model passes.
+    gradients, the split into features and last layer, the likelihood, and the initial positions of a run. The exit code
+    is 3 unless the model passes.
 
     With --sbc, data sets are simulated: parameters are drawn from the prior, and data from the likelihood. A sampler
-    then runs on each data set. The true parameters determine predictions and a log-likelihood. Each of these values is
-    ranked among the values of the draws. The ranks must be uniform.
+    then runs on each data set. Predictions and the log-likelihood are computed for the true parameters and for each
+    draw. The rank of the true value among the values of the draws must be uniformly distributed.
 
     With NAME, --help also lists the options of the model.
 
@@ -174,7 +174,7 @@ def _check_model(name: str, model: Any, settings: ModelSettings, *, quiet: bool,
 def _calibrate(
     name: str, model: Any, inputs: list[tuple[int, ...]], settings: ModelSettings, *, quiet: bool, json: bool
 ) -> None:
-    """Run simulation-based calibration for the first requested input shape; by default for inputs of two features."""
+    """Run simulation-based calibration for the first shape in `inputs`, or for two features if `inputs` is empty."""
     sampler = registry.load("samplers", settings.sampler)()
     from bnnzoo.files.atomic import check_free
     from bnnzoo.plots import picture_format, sbc
@@ -204,7 +204,7 @@ def _calibrate(
 
 
 def _print(report: Any, json: bool, **parts: str) -> None:
-    """Print the report, and raise `GateError` if the tested part, the first of `parts`, failed."""
+    """Print the report, and raise `GateError` if the test failed. The first entry of `parts` is the tested part."""
     if json:
         print_json({**report.as_dict(), **parts})
     else:
@@ -221,7 +221,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 _REQUIRED_OPTIONS = {"force": "out", **dict.fromkeys(("sampler", "replicates", "warmup", "thin", "out"), "sbc")}
-"""For options of `check model`, the option that each of them requires."""
+"""Required options of `check model`: the key is an option, and the value is another option that the key requires."""
 
 
 class _Check(NamedTuple):
@@ -231,10 +231,10 @@ class _Check(NamedTuple):
     settings: type
     body: Callable[..., None]
     required_options: Mapping[str, str] = MappingProxyType({})
-    """The option that another option requires, by the name of the latter."""
+    """Required options: the key is an option, and the value is another option that the key requires."""
 
     def options(self) -> list[inspect.Parameter]:
-        """Return the options that do not depend on the part."""
+        """Return the options of the command that are the same for every part."""
         return [
             *map(_option, fields_of(self.settings)),
             *common.flags("quiet"),
@@ -243,7 +243,7 @@ class _Check(NamedTuple):
         ]
 
     def select_part(self, arguments: dict[str, Any]) -> dict[str, tuple[str, PartOptions]]:
-        """Return the name and the options of the part that the arguments name, by kind; empty if they name no part."""
+        """Return {kind: (name, options)} for the part that the arguments name; empty if the arguments name no part."""
         name = arguments.get("name")
         return {self.kind: (name, part_options(self.kind, name))} if name else {}
 

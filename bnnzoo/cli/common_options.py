@@ -39,7 +39,7 @@ def _path(text: str | Path, *, folder: bool) -> Path:
 
 
 def check_runs(context: Any, runs: Any) -> Any:
-    """Check, before slow imports, that the files are undamaged runs. All run arguments but `Unfinished` use this."""
+    """Check that files are undamaged runs, before slow imports. All run arguments but `Unfinished` use this check."""
     # Typer has its own copy of Click's context class, so no annotation covers both.
     if not context.resilient_parsing:
         from bnnzoo.store import reading
@@ -66,7 +66,7 @@ def value(flag: str, metavar: str | None, help: str, **more: Any) -> Any:
 
 
 def parameters(options: dict[str, tuple[Any, Any]], **changes: Any) -> list[inspect.Parameter]:
-    """Return options as parameters, for a command whose signature is built by code.
+    """Return options as parameters of a command whose signature is built at run time.
 
     Args:
         options: annotation and default of each option, by name.
@@ -81,7 +81,7 @@ def parameters(options: dict[str, tuple[Any, Any]], **changes: Any) -> list[insp
     return changed
 
 
-_RUN_ARGUMENT: Any = {"metavar": "RUN", "help": "run.nc, also if the run is unfinished", "show_default": False}
+_RUN_ARGUMENT: Any = {"metavar": "RUN", "help": "a finished or unfinished run, such as run.nc", "show_default": False}
 Run = Annotated[Path, typer.Argument(parser=file, callback=check_runs, **_RUN_ARGUMENT)]
 Unfinished = Annotated[Path, typer.Argument(parser=file, **_RUN_ARGUMENT)]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON value on stdout")]
@@ -105,7 +105,7 @@ Interval = Annotated[
     value(
         "--interval",
         "bayesian|conformal",
-        "add an interval for the target, or a set of classes; conformal has guaranteed coverage",
+        "add a prediction interval (for classification, a set of classes); conformal guarantees the coverage",
     ),
 ]
 Level = Annotated[float | None, value("--level", "FLOAT", "probability of the interval; default 0.9")]
@@ -114,7 +114,8 @@ Calibration = Annotated[
     value(
         "--calibration",
         "FILE|test",
-        "for --interval conformal: rows with targets, used neither to train nor to test; test: the run's own test rows",
+        "for --interval conformal: file of rows with targets that are used neither to train nor to test; or test: the "
+        "run's own test rows",
     ),
 ]
 

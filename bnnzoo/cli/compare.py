@@ -29,7 +29,7 @@ def compare(
         common.value(
             "--reference",
             "RUN|NAME",
-            "the run that is treated as the truth, or the name of a stored one (see bnnzoo list references)",
+            "the run that is treated as the truth, or the name of a stored reference (see bnnzoo list references)",
             parser=_reference,
             callback=_check,
         ),

@@ -20,7 +20,7 @@ def diagnose(
     ess: Annotated[
         float,
         typer.Option(
-            "--ess", help="smallest acceptable bulk and tail ESS per chain; fewer than four chains count as four"
+            "--ess", help="smallest acceptable bulk and tail ESS, divided by the number of chains, or by 4 if fewer"
         ),
     ] = 100.0,
     diverging: Annotated[
@@ -30,7 +30,7 @@ def diagnose(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Report convergence and validity of a run: R-hat, ESS, statistics of the sampler, and blocks of parameters.
+    """Report convergence and validity of a run: R-hat, ESS, sampler statistics, and a table of parameter blocks.
 
     \b
     Examples:

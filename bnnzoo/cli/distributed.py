@@ -45,7 +45,7 @@ def parameters(*, hidden: bool) -> list[inspect.Parameter]:
 
 
 def join_if_requested(arguments: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
-    """Join the other processes of the run within the context, if one of the options is given."""
+    """Return a context that joins this process to the other processes if an option of this module is given."""
     address = arguments["coordinator"], arguments["processes"], arguments["rank"]
     if not arguments["distributed"] and address == (None, None, None):
         return contextlib.nullcontext()
@@ -55,7 +55,7 @@ def join_if_requested(arguments: Mapping[str, Any]) -> contextlib.AbstractContex
 
 
 def is_first() -> bool:
-    """Whether this process is the first; only the first prints. Call this after the run, because it starts JAX."""
+    """Whether this process is the first one, which prints the results. Call after the run: the function starts JAX."""
     from bnnzoo.sampling.devices.processes import Processes
 
     return Processes.current().is_first

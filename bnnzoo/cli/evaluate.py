@@ -19,7 +19,7 @@ _FIRST = ("nll", "nll_rounded", "rmse", "accuracy", "crps", "brier", "coverage_9
 _FIRST_OF_SEVERAL = ("rmse_standardised", "crps_standardised")
 """Further main metrics of a run with several targets."""
 _BY_TARGET = ("rmse", "rmse_standardised", "mae", "crps", "coverage_90")
-"""The columns of the table for several targets, which has one row per target."""
+"""Columns of the table that has one row per target; printed for a run with several targets."""
 
 
 def evaluate(
@@ -28,7 +28,7 @@ def evaluate(
         str | None, common.value("--data", "TEST", "test rows, as for sample --data; default: the test rows of the run")
     ] = None,
     ood: Annotated[
-        str | None, common.value("--ood", "SPEC", "unfamiliar inputs, as for sample --data; or noise")
+        str | None, common.value("--ood", "SPEC", "out-of-distribution inputs, as for sample --data; or noise")
     ] = None,
     interval: common.Interval = None,
     level: common.Level = None,
@@ -78,7 +78,7 @@ def evaluate(
 
 
 def _is_of_interval(name: str) -> bool:
-    """Whether --interval adds this metric."""
+    """Whether the metric with this name is computed only with --interval."""
     return name == "interval_level" or "_bayesian" in name or "_conformal" in name
 
 
@@ -111,7 +111,7 @@ def _print_estimates(estimates: Mapping[str, Estimate], targets: Sequence[str], 
             ]
         )
     if num_hidden := len(estimates) - len(shown_estimates) - len(by_target):
-        typer.echo(f"bnnzoo: {num_hidden} more metrics: add --all", err=True)
+        typer.echo(f"bnnzoo: not shown: {num_hidden} of {len(estimates)} metrics; use --all to print all", err=True)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""The run files of a fleet (all runs of one `bnnzoo zoo run`): the missing runs, and a table of the results."""
+"""Files and results of a fleet, which is the set of all runs of one `bnnzoo zoo run`."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def missing_jobs(jobs: Sequence[Job], *, force: bool) -> list[Job]:
             continue
         if not _is_run_of_job(job):
             raise UsageError(
-                f"{job.out}: exists, but was made with another recipe; use another -o, or --force to replace it"
+                f"{job.out}: was made with another recipe; use another folder with -o, or --force to replace the run"
             )
         if state == "partial":
             raise UsageError(
-                f"{job.out}: the run stopped before its end, and has no checkpoint; use --force to start it again"
+                f"{job.out}: the run stopped before its end, and has no checkpoint; use --force to start the run again"
             )
         try:
             attributes = store.attributes_of(job.out)
@@ -67,13 +67,13 @@ def missing_jobs(jobs: Sequence[Job], *, force: bool) -> list[Job]:
             raise UsageError(f"{error}; remove the file, or use --force to replace it") from error
         try:
             current_sha256 = current_rows.sha256(job.recipe, str(attributes["task"]))
-        except UsageError as error:  # without the data a change cannot be detected
-            warnings.warn(f"{job.out}: cannot test whether its rows were changed: {error}", BnnzooWarning, stacklevel=2)
+        except UsageError as error:  # without the data file, a change of the rows cannot be detected
+            warnings.warn(f"{job.out}: cannot test whether its rows have changed: {error}", BnnzooWarning, stacklevel=2)
             continue
         if current_sha256 != attributes["data_sha256"]:
             raise UsageError(
-                f"{job.out}: exists already, but the rows of {job.recipe.data} have changed since; use another -o, or "
-                "--force to replace it"
+                f"{job.out}: the rows of {job.recipe.data} have changed since this run; use another folder with -o, or "
+                "--force to replace the run"
             )
     return missing
 
@@ -161,7 +161,7 @@ def print_runs(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def compare_files(files: Sequence[Path]) -> list[str]:
-    """Return sentences that compare runs; empty unless there are two to `MAX_COMPARED` runs with the same rows."""
+    """Return sentences that compare two to `MAX_COMPARED` runs with the same rows; empty for other numbers or rows."""
     if not 2 <= len(files) <= MAX_COMPARED:
         return []
     from bnnzoo.api.compare import compare
@@ -193,7 +193,7 @@ def next_command(folder: Path, rows: Sequence[Mapping[str, Any]], recipes: Mappi
 
 
 def _are_comparable(files: Sequence[Path]) -> bool:
-    """Whether `bnnzoo compare` accepts the runs: their test rows exist, and belong to the same training rows."""
+    """Whether `bnnzoo compare` accepts the runs: each run has test rows, and all runs have the same training rows."""
     from bnnzoo import store
     from bnnzoo.evaluation.contents.record import Record
     from bnnzoo.store.schema import ROW_SOURCE
@@ -207,7 +207,7 @@ def _are_comparable(files: Sequence[Path]) -> bool:
 
 
 class _CurrentRows:
-    """The training rows of recipes, as the data files contain them now. Rows that several jobs share are read once."""
+    """Hashes of the training rows that the data files contain now. Rows that several jobs share are read only once."""
 
     def __init__(self) -> None:
         self._sha256_by_rows: dict[tuple[Any, ...], str] = {}
@@ -227,7 +227,7 @@ class _CurrentRows:
 
 
 def _prior_signature(recipe: Recipe) -> Signature | None:
-    """Return the signature of the run that determines the prior, which encodes the rows; None without such a run."""
+    """Return the signature of the run in `prior_from`, by which new rows are encoded; None without `prior_from`."""
     if recipe.prior_from is None:
         return None
     from bnnzoo import store
@@ -246,7 +246,7 @@ def _is_run_of_job(job: Job) -> bool:
         attributes = store.attributes_of(job.out)
     except (OSError, UnicodeDecodeError):
         return False
-    except UsageError:  # damage is reported where the file is read
+    except UsageError:  # the caller reads the file and reports the damage
         return True
     # The user may have resumed a replacement of this run by hand. The recipe file then still has the old recipe.
     expected = {"seed": job.recipe.seed, "model": job.recipe.model.name, "sampler": job.recipe.sampler.name}

@@ -30,7 +30,7 @@ The lock of a dead process expires after a minute.
 
 
 def main() -> None:
-    """Run the job of this process and exit with its code."""
+    """Run the job on standard input and end the process with the exit code of the job."""
     standard_streams.protect_standard_streams()
     signals.handle_signals()
     garbage_collection.relax_garbage_collection()
@@ -83,7 +83,7 @@ def _start_or_resume(job: Job, watch: _ProgressLines, stop: Stop) -> None:
 
 
 def _check_packages(job: Job) -> None:
-    """Check that this machine has the packages of the job in the same versions, and so the same code.
+    """Check that this machine has the package versions that the job lists, and therefore the same code.
 
     Raises:
         UsageError: if a version differs; the message names the package and both versions.

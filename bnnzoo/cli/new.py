@@ -94,24 +94,28 @@ def _placeholders(kind: str, name: str) -> dict[str, str]:
 
 
 def _modules(kind: str) -> list[Traversable]:
-    """Return the Python files of a template. The new class must not take a name that these files use."""
+    """Return the Python files of the template for a kind of part."""
     return [
         source for path, source in _template_files(files("bnnzoo.cli") / "templates" / kind) if path.endswith(".py")
     ]
 
 
 def _refuse_taken(kind: str, placeholders: dict[str, str]) -> None:
-    """Refuse a name that another package uses for a part or recipe, and the name of a package with other contents.
+    """Refuse names of existing parts, recipes and packages.
 
-    With the name of another part, the user would have to write `PACKAGE:NAME` for both. A new package contains one
-    part and its recipe. It would replace an installed package of the same name, with everything else in it.
+    A part or recipe must not have the name of one in another package, because the user would have to write
+    `PACKAGE:NAME` for both. The new package contains only one part and its recipe. If a package of the same name is
+    installed and offers anything else, the new package would replace it, and the other contents would be lost.
+
+    Raises:
+        UsageError: if the name of the part, of the recipe or of the package is taken.
     """
     name, own_package = placeholders["template-name"], placeholders["bnnzoo-template-name"]
     for kind_checked in (kind, registry.RECIPES):
         other_packages = {entry.distribution for entry in registry.entries(kind_checked).values() if entry.name == name}
         for other_package in sorted(other_packages - {own_package}):
             raise UsageError(
-                f"{registry.singular(kind_checked)} {name!r} exists already, from {other_package}; choose another name"
+                f"{registry.singular(kind_checked)} {name!r} exists already in {other_package}; choose another name"
             )
     for kind_checked in (*KINDS.values(), registry.RECIPES, registry.COMMANDS, registry.OBSERVERS, registry.REFERENCES):
         for entry in registry.entries(kind_checked).values():
@@ -125,9 +129,9 @@ def _refuse_taken(kind: str, placeholders: dict[str, str]) -> None:
 
 def _refuse_existing(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise UsageError(f"{folder}: exists and is not a folder; choose another --into")
+        raise UsageError(f"{folder}: exists and is not a folder; choose another folder with --into")
     if folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder}: exists and is not empty; choose another name, or another --into")
+        raise UsageError(f"{folder}: exists and is not empty; choose another name, or another folder with --into")
 
 
 def _write(kind: str, folder: Path, placeholders: dict[str, str]) -> list[Path]:
@@ -146,7 +150,9 @@ def _write(kind: str, folder: Path, placeholders: dict[str, str]) -> list[Path]:
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)  # the folder was empty or did not exist
         reason = os.strerror(error.errno or 0)
-        raise BnnzooError(f"{error.filename or folder}: cannot be written: {reason}; use another --into") from error
+        raise BnnzooError(
+            f"{error.filename or folder}: cannot be written: {reason}; choose another folder with --into"
+        ) from error
     return sorted(paths)
 
 

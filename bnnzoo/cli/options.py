@@ -29,7 +29,7 @@ def option_text(spec: Field, *, prefix: str = "") -> OptionText:
 
 
 def option(spec: Field, *, panel: str) -> inspect.Parameter:
-    """Return a field of the run as a parameter of a command. A boolean takes no value."""
+    """Return a field of the run as a parameter of a command. A boolean field becomes a flag without a value."""
     text = option_text(spec)
     if spec.accepts.scalars == (bool,):
         flag = f"{text.flag}/--no-{text.flag[2:]}" if spec.default else text.flag

@@ -24,7 +24,7 @@ _LONGEST = 3000
 
 
 _results: list[TextIO | None] = []
-"""Streams for the results of nested commands. Results go to the last stream, and all other output to stderr."""
+"""Stack of streams for results, one per nested `reserve_stdout`. Results are written to the last stream."""
 
 
 def echo(text: object = "", *, nl: bool = True) -> None:
@@ -36,7 +36,7 @@ def echo(text: object = "", *, nl: bool = True) -> None:
 
 
 def echo_csv(text: str) -> None:
-    """Print a CSV table. It has the same characters as in a file, but on a terminal unprintable ones are escaped."""
+    """Print a CSV table unchanged. Only on a terminal, unprintable characters are escaped."""
     stdout = _results[-1] if _results else sys.stdout
     if stdout is None or stdout.isatty():
         echo(text, nl=False)
@@ -97,7 +97,7 @@ def _is_absent(value: Any) -> bool:
 def print_run(
     run: Any, *, json: bool, scores: Mapping[str, Estimate] | None = None, seconds: Mapping[str, float] | None = None
 ) -> None:
-    """Print the summary of a run with metrics and timings, and warn if it has not converged."""
+    """Print the summary of a run with metrics and timings, and warn if the run has not converged."""
     summary, estimates, path = {**run.summary(), **(seconds or {})}, scores or {}, quoted(run.path)
     if json:
         print_json(summary | {name: estimate.value for name, estimate in estimates.items()})
@@ -113,8 +113,8 @@ def print_run(
 def scores_or_warning(file: Path, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
     """Return the scores that `compute` returns for the test rows of a run.
 
-    If the test rows cannot be scored, for example because all their targets are censored, the result is empty and a
-    warning gives the reason. The run itself is complete.
+    If the test rows cannot be scored, for example because all their targets are censored, the result is empty. A
+    warning then gives the reason. No error is raised, because the run itself is complete.
 
     Raises:
         DamagedError: if the arrays of the run are damaged.
@@ -152,7 +152,7 @@ def print_warning(text: str) -> None:
 
 
 def warn_of_convergence(run: Any) -> None:
-    """Warn if the run has not converged, or if its predictions contradict the data: its results are then unreliable."""
+    """Warn of unreliable results: the run has not converged, or the predictions of the run contradict the data."""
     if doubt := run.predictor.record.doubt:
         print_warning(f"{run.path}: {doubt}")
 

@@ -2,9 +2,9 @@
 
 A part is a model, a sampler, a likelihood or a prior.
 
-The available fields depend on arguments that Click has not parsed yet. The fields are therefore removed first, each
-with its value (an option with a dot always has a value). Click then parses the other arguments, and the fields are
-checked against the named parts. --help and completion list the fields.
+The available fields depend on the named parts, and Click has not parsed the names yet. The fields are therefore first
+removed from the arguments, each with its value (an option with a dot always has a value). Click then parses the other
+arguments. Finally, the fields are checked against the named parts. --help and completion list the fields.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bnnzoo.suggestions import near_names
 
 SETTINGS = {"help_option_names": ["--help", "-h"]}
 PartSelector = Callable[[dict[str, Any]], dict[str, tuple[str, PartOptions]]]
-"""A function that maps a command's parameters to the name and the options of each selected part, by kind."""
+"""A function that maps the parameters of a command to {kind: (name, options)} for the selected parts."""
 
 
 def add_command(
@@ -62,7 +62,7 @@ def add_command(
             words, fields = split_fields(args)
             completing = bool(extra.get("resilient_parsing"))
             if completing or not set(words).isdisjoint(SETTINGS["help_option_names"]):
-                # Resilient parsing accepts an incomplete line, and suffices to determine the parts.
+                # Click's resilient parsing accepts incomplete arguments. Its result suffices to determine the parts.
                 partial_context = super().make_context(
                     info_name, list(words), parent, **{**extra, "resilient_parsing": True}
                 )
@@ -109,7 +109,7 @@ def _refuse_other_kinds(fields: dict[str, str], kinds: Collection[str], context:
     for flag in fields:
         kind = _key(flag).partition(".")[0]
         if kind in PARTS and kind not in kinds:
-            raise UsageError(f"{flag}: {context.command_path} has no options of a {kind}; remove {flag}")
+            raise UsageError(f"{flag}: {context.command_path} accepts no options of a {kind}; remove {flag}")
 
 
 def _refuse_unknown(fields: dict[str, str], select_parts: PartSelector, context: Any) -> None:
@@ -122,16 +122,17 @@ def _refuse_unknown(fields: dict[str, str], select_parts: PartSelector, context:
         if kind == "likelihood" and "model" in parts and parts["model"][1].brings_likelihood:
             model = parts["model"][0]
             raise UsageError(
-                f"{flag}: model {model} has its own likelihood; use the options that bnnzoo info model {model} lists"
+                f"{flag}: model {model} has its own likelihood; use the options of the model (bnnzoo info "
+                f"model {model} lists them)"
             )
         if kind in context.params and kind not in parts:
-            raise UsageError(f"{flag}: no {kind} is named; use a name from `bnnzoo list {kind}s`")
+            raise UsageError(f"{flag}: requires a {kind}; add a name from `bnnzoo list {kind}s`")
         if _key(flag) not in map(_key, known_flags):
             if kind in parts and not near_names(
                 flag, part_flags := [known_flag for known_flag in known_flags if known_flag.startswith(f"--{kind}.")], 1
             ):
                 name = parts[kind][0]
-                available = f"no such option; it has {', '.join(part_flags)}" if part_flags else "no options"
+                available = f"only the options {', '.join(part_flags)}" if part_flags else "no options"
                 raise UsageError(f"{flag}: {kind} {name} has {available}; see bnnzoo info {kind} {name}")
             similar_flags = near_names(flag, known_flags, 1)
             hint = f" (did you mean {similar_flags[0]}?)" if similar_flags else ""

@@ -30,7 +30,7 @@ class DeferredCommand(TyperCommand):
         self._prepare = prepare
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Import the real command and return its context; the parser runs the command of the context."""
+        """Import the plugin's command and return the context of this command. Typer then runs this command."""
         assert self.name is not None
         command = _import_command(self.name)
         self._prepare(command)
@@ -65,7 +65,8 @@ def _import_command(name: str) -> Any:
     """Import a plugin command and return it as a Click command.
 
     Raises:
-        UsageError: if the target cannot be imported, is not a command, or has an unsupported signature.
+        UsageError: if the command cannot be imported, is not a function or Typer application, or has an unsupported
+            signature.
     """
     target = registry.load(registry.COMMANDS, name)
     app = typer.Typer(add_completion=False)
@@ -79,5 +80,5 @@ def _import_command(name: str) -> Any:
         if is_keyboard_interrupt(error):
             raise
         entry = registry.find(registry.COMMANDS, name)
-        origin = f"command {entry.name!r} is from {entry.distribution} {entry.version} ({entry.target})"
-        raise UsageError(f"{origin}, which cannot be used as a command: {one_line(error)}") from error
+        origin = f"command {entry.name!r} from {entry.distribution} {entry.version} ({entry.target})"
+        raise UsageError(f"{origin}: cannot be used as a command: {one_line(error)}") from error

@@ -41,8 +41,8 @@ def add_recipe_command(
         name: the name of the command.
         body: the function of the command.
         extras: the command's own options.
-        by_name: the function that is called for a run file, or for one name without an option; None if the command
-            does not accept these.
+        by_name: the function that is called if the only argument is a run file or one name; None if the command always
+            needs a recipe.
     """
     extra_names = {extra.name for extra in extras}
     read_layer_once = functools.cache(read_layer)  # a pipe can be read only once
@@ -93,7 +93,7 @@ def _check_names(names: Mapping[str, str]) -> None:
 def _select_parts(
     arguments: dict[str, Any], read_layer_once: Callable[[str], Layer]
 ) -> dict[str, tuple[str, PartOptions]]:
-    """Return the name and the options of each part (model, sampler, ...) that these arguments select, by kind."""
+    """Return {kind: (name, options)} for the parts (model, sampler, ...) that the arguments of the command select."""
     layers = [read_layer_once(source) for source in arguments.get("config") or []]
     part_arguments = {key: arguments.get(key) for key in ("data", "likelihood", "prior")}
     names = part_names(arguments.get("model"), arguments.get("sampler"), layers, part_arguments)
@@ -116,7 +116,7 @@ def _select_parts(
 def _argument(metavar: str, kind: str) -> Any:
     return typer.Argument(
         metavar=metavar,
-        help=f"name from bnnzoo list {kind}; --config can name it too; with --data alone, the data determine it",
+        help=f"name from bnnzoo list {kind}; default: from --config, or chosen for the data if only --data is given",
         show_default=False,
         autocompletion=lambda: list(registry.entries(kind)),
     )

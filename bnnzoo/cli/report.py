@@ -48,7 +48,7 @@ def _range(text: str | None) -> tuple[float, float] | None:
 
 
 def plot(
-    runs: Annotated[list[Path], common.runs("run.nc, also if the run is unfinished; several runs share a figure")],
+    runs: Annotated[list[Path], common.runs("files of finished or unfinished runs; several runs share a figure")],
     out: Annotated[
         Path, common.out("DIR", "folder for the pictures, or FILE.png for a single picture", parser=common.folder)
     ],
@@ -61,7 +61,8 @@ def plot(
         common.value(
             "--only",
             "PICTURE",
-            "draw only this picture; repeatable; default: all (loss only for several runs), or band for a file",
+            "draw only this picture; repeatable; default for a file: band; default for a folder: all pictures of one "
+            "run, or band, ood and loss of several runs",
         ),
     ] = None,
     range: Annotated[
@@ -80,15 +81,15 @@ def plot(
         common.value(
             "--truth",
             "data|EXPR|FILE",
-            "for the picture band: add a true curve: data (of the data set; also without a value), an expression of x, "
-            "or a file",
+            "for the picture band: add a true curve: an expression of x, a file, or data (the known curve of the data "
+            "set, the default if no value is given)",
         ),
     ] = None,
     overlay: Annotated[
         bool, typer.Option("--overlay", help="for the picture band: draw several runs on the same axes")
     ] = False,
     ood: Annotated[
-        str, typer.Option("--ood", metavar="SPEC", help="unfamiliar inputs, given as for evaluate --ood")
+        str, typer.Option("--ood", metavar="SPEC", help="out-of-distribution inputs, as for evaluate --ood")
     ] = "noise",
     force: common.Force = False,
     json: common.Json = False,
@@ -96,7 +97,7 @@ def plot(
 ) -> None:
     """Plot a run: its predictions, calibration, convergence and sampler statistics.
 
-    With several runs, each of the pictures band, ood and loss shows all runs.
+    With several runs, only the pictures band, ood and loss are available. Each of these pictures shows all runs.
 
     \b
     Examples:

@@ -20,7 +20,7 @@ from bnnzoo.progress_bar import observer
 from bnnzoo.recipe import Recipe
 
 _SCORES = ("rmse", "rmse_standardised", "accuracy", "nll", "coverage_90", "ece")
-"""Metrics of the test rows, printed if the data determined the recipe."""
+"""Metrics of the test rows that are printed if bnnzoo chose the recipe for the data."""
 
 
 def _extras(*, hidden: bool) -> list[inspect.Parameter]:

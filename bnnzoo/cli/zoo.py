@@ -37,9 +37,9 @@ from bnnzoo.recipe import (
 )
 
 _REFUSED_PAIRS = ("*.rejection", "density.dropout")
-"""Pairs that fail on the example of the model.
+"""Patterns of the pairs `model.sampler` that fail on the example data of the model.
 
-Rejection sampling needs a likelihood with an upper bound and few data. Dropout needs a weight matrix.
+Rejection sampling needs a bounded likelihood and few data. Dropout needs a weight matrix.
 """
 _MAX_NAME_BYTES = 255
 """Longest name of a file in the usual file systems."""
@@ -238,10 +238,10 @@ def _matching_recipes(patterns: Sequence[str]) -> list[str]:
 def _names_of(pattern: str, runnable_names: Collection[str]) -> list[str]:
     """Return the names of the recipes that a name or a pattern selects.
 
-    A pattern leaves out the refused pairs, unless it selects no other recipes.
+    Refused pairs (`_REFUSED_PAIRS`) are left out, unless all selected recipes are refused pairs.
 
     Raises:
-        NotFoundError: if there are none.
+        NotFoundError: if no recipe matches the pattern.
     """
     names = fnmatch.filter(runnable_names, pattern.casefold()) or [_listed_name(pattern)]
     if names[0] not in runnable_names:
@@ -251,7 +251,7 @@ def _names_of(pattern: str, runnable_names: Collection[str]) -> list[str]:
 
 
 def _listed_name(name: str) -> str:
-    """Return the name by which `runnable` lists a recipe, or a pair, whose name may contain packages.
+    """Return the name in `runnable` of a recipe or a pair. The given name may have packages as prefixes.
 
     For example, `bnnzoo-houses:houses` is listed as `houses` if no other package has a recipe of this name.
     """
@@ -279,7 +279,7 @@ def _recipes(
         names: names of recipes, or recipe files.
         over: the recipes of --config, which have precedence over the named recipes.
         options: options with precedence over all recipes.
-        seeds: seeds to run; empty for the seeds of the recipes.
+        seeds: seeds of the runs; if empty, each recipe determines its own seeds.
     """
     recipes: dict[str, Recipe] = {}
     for name in names:
@@ -302,7 +302,7 @@ def _recipes(
                     "of the recipe, or shorter or fewer values in the sweep"
                 )
             if full_name in recipes:
-                raise UsageError(f"{name}: two runs would be called {full_name}; rename the file")
+                raise UsageError(f"{name}: two runs would be called {full_name}; rename one of the recipe files")
             part_names_given = (model, sampler) if sampler else (None, None)
             recipes[full_name] = resolve(*part_names_given, layers_without_sweep, {**options, **point.options})
     for recipe in recipes.values():
@@ -335,7 +335,7 @@ def _named_parts(recipe: Recipe) -> dict[str, Part]:
 
 
 def _check_parts(recipe: Recipe) -> None:
-    """Check the parts of a recipe and their fields, so that an error appears once and not in every process."""
+    """Check the parts of a recipe and their fields here, so that no process repeats the same error message."""
     parts = _named_parts(recipe)
     for kind, part in parts.items():
         registry.find(f"{kind}s", part.name)  # checking the name is fast, importing a part is slow

@@ -1,4 +1,4 @@
-"""The data sets of bnnzoo. Each is a function without arguments that returns the same numbers in every call.
+"""The data sets of bnnzoo. Each function has no arguments and returns the same numbers in every call.
 
 In the formulas, e is a standard normal variable. The NLL is the mean negative log-likelihood per row.
 """
@@ -38,13 +38,14 @@ def mdn_sine() -> Dataset:
 def mdn_branches() -> Dataset:
     """Return data with two branches: y = +-(0.5 + 0.5 x) + 0.15 e, x ~ U(-1, 1).
 
-    The expected NLL of the true density is 0.09997. The best expected NLL of a single Gaussian is 0.64335.
+    The sign is random. The expected NLL of the true density is 0.09997. The best expected NLL of a single Gaussian is
+    0.64335.
     """
     return _density("mdn-branches", 3, _branch_targets, _branches, _uniform(1.0))
 
 
 def mdn_bump() -> Dataset:
-    """Return a bump: y = tanh 2(x + 1) - tanh 2(x - 1) - 1 + (0.2 + 0.1 tanh 2(x - 1)) e, x ~ U(-2, 2).
+    """Return data with a bump: y = tanh 2(x + 1) - tanh 2(x - 1) - 1 + (0.2 + 0.1 tanh 2(x - 1)) e, x ~ U(-2, 2).
 
     The expected NLL of the true density is -0.57052. A network with two tanh units can represent the mean exactly, and
     the noise approximately. Therefore the posterior of such a network has one mode up to symmetries of the network, and
@@ -54,7 +55,7 @@ def mdn_bump() -> Dataset:
 
 
 def mdn_hills() -> Dataset:
-    """Return 200 000 training points of two hills of different heights, with x ~ N(0, 0.8^2).
+    """Return 200 000 training points on a curve with two hills of different heights, x ~ N(0, 0.8^2).
 
     y = tanh 3(x + 1.2) - tanh 3(x + 0.4) + 0.6 tanh 3(x - 0.4) - 0.6 tanh 3(x - 1.2) + s(x) e, with the noise
     s(x) = 0.15 - 0.04 tanh 3(x + 1.2) + 0.05 tanh 3(x - 0.4). There are few points at the edges: 0.3 % of the points
@@ -150,9 +151,9 @@ def _density(
     Args:
         name: the name of the data set.
         seed: the seed of the random numbers.
-        targets: a function that returns random targets for a generator and the inputs x.
+        targets: a function that returns random targets, given a random generator and the inputs x.
         truth: a function that returns the noise-free targets for the inputs x.
-        inputs: a function that draws a number of inputs, shape [point, 1].
+        inputs: a function that returns random inputs [point, 1], given a random generator and the number of points.
         num_train: the number of training points.
     """
     rng = np.random.default_rng(seed)

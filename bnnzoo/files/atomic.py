@@ -1,4 +1,4 @@
-"""Atomic writes: if the writer is interrupted, the old file is unchanged. Runs and results are written in this way."""
+"""Atomic writes: if the writer is interrupted, the old file is unchanged. All runs and results are written so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import IO, Any
 from bnnzoo.errors import BnnzooError, UsageError
 
 half_written: set[Path] = set()
-"""The temporary files that exist at present. `process.signals.end_process` removes them."""
+"""The temporary files that exist now. `process.signals.end_process` removes these files."""
 
 
 class OvertakenError(Exception):
@@ -36,7 +36,7 @@ def replacing(
     Args:
         path: the file to replace.
         on_failure: the end of the error message; it states which data remain.
-        instead_of: an open file that must still be the file at `path`, or None.
+        instead_of: an open file. The file at `path` is replaced only if it is still this file; None for any file.
 
     Yields:
         the open temporary file.
@@ -118,7 +118,7 @@ def copy_atomically(source: Path, path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the list of the files in a folder to disk. Otherwise a power failure can undo the creation of a file."""
+    """Write the list of files of a folder to disk. Without this, a power failure could undo the creation of a file."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -174,7 +174,7 @@ def _stem(path: Path) -> str:
 
 
 def _remove_stale_files(path: Path) -> None:
-    """Remove old temporary files of `path`. A file is old if it has no lock, because then its writer has ended."""
+    """Remove temporary files of `path` whose writer has ended. Such a file has no lock."""
     own_pattern = re.compile(rf"\.{re.escape(_stem(path))}\.[0-9a-f]{{16}}\.tmp")
     for neighbour in path.parent.iterdir():
         if own_pattern.fullmatch(neighbour.name) and neighbour.is_file() and not neighbour.is_symlink():

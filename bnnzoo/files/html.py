@@ -1,4 +1,4 @@
-"""Tables in HTML, with which objects are shown in a notebook."""
+"""HTML tables that show objects in a notebook."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from numpy.typing import DTypeLike, NDArray
 from bnnzoo.errors import UsageError
 
 LARGE_BYTES = 500_000_000
-"""Size of the values of a data file, in bytes as float32, above which its rows are kept in temporary files."""
+"""Size of a data set, in bytes of its values as float32, above which the rows are kept in temporary files."""
 _BLOCK_BYTES = 2**24
 """Size of the blocks in which mapped arrays are read and written, in bytes."""
 _ROOMY_FOLDER = Path("/var/tmp")
@@ -45,7 +45,8 @@ def is_mapped(array: Any) -> bool:
 def empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.memmap:
     """Return an array of zeros in a temporary file.
 
-    The file is in the folder of the environment variable TMPDIR if this is set, and otherwise in /var/tmp if possible.
+    The file is in the folder that the environment variable TMPDIR names. If TMPDIR is not set, it is in /var/tmp if
+    possible.
 
     Raises:
         UsageError: if the folder has too little free space, or if the space cannot be reserved.
@@ -93,7 +94,7 @@ def rows_of_a_block(array: NDArray[Any]) -> int:
 def map_blocks(
     function: Callable[[NDArray[Any]], NDArray[Any]], array: NDArray[Any], dtype: DTypeLike = np.float32
 ) -> np.memmap:
-    """Return `function(block)` of all blocks of rows in one mapped array. A block and its result have equal shapes."""
+    """Apply `function` to each block of rows, and return one mapped array. A block and its result have equal shapes."""
     result = empty(array.shape, dtype)
     for rows in row_blocks(array):
         result[rows] = function(array[rows])
@@ -127,7 +128,7 @@ def take(array: NDArray[Any], indices: Int[np.ndarray, " taken"]) -> NDArray[Any
 
 
 def _trim_later(array: np.memmap) -> None:
-    """Return the pages of a mapped array to the system fifty times per second. Their content stays in the file.
+    """Return the pages of a mapped array to the system fifty times per second. The content stays in the file.
 
     The operating system takes the pages back only when it needs memory. Until then the pages would count as memory of
     this process, and a job scheduler may end a process that uses too much memory.

@@ -21,13 +21,13 @@ def checked_path(path_given: str | Path, *, folder: bool = False) -> Path:
         folder: whether the path may be a folder.
 
     Raises:
-        UsageError: if the path is not the name of a file, or if the file system does not allow this name, or the name
-            NAME.parts of the folder of its part files.
+        UsageError: if the path is not the name of a file. Also if the file system does not allow the path, or the path
+            PATH.parts, where a run stores its part files.
     """
     text, path = os.fspath(path_given), Path(path_given)
     if not text or (not folder and path.name in ("", "..")):
         kind, example = ("folder", "runs") if folder else ("file", "run.nc")
-        raise UsageError(f"{text or repr(text)}: is not the name of a {kind}; give one, such as {example}")
+        raise UsageError(f"{text or repr(text)}: is not the name of a {kind}; give a name, such as {example}")
     if not folder and text.endswith("/"):
         raise UsageError(f"{text}: is the name of a folder; give a file, such as {text}run.nc")
     try:
@@ -43,14 +43,14 @@ def checked_path(path_given: str | Path, *, folder: bool = False) -> Path:
 
 
 def refuse_input_as_output(out: Path, inputs: Iterable[Any]) -> None:
-    """Check that the output of a command is none of its inputs, also if a link gives one file two paths.
+    """Check that the output of a command is not one of its inputs, even if a link gives the same file two paths.
 
     Args:
         out: the file to write.
         inputs: the files that are read; values that are not paths are ignored.
 
     Raises:
-        UsageError: if the output is an input, even with `--force`.
+        UsageError: if the output is one of the inputs, even with `--force`.
     """
     for input_path in inputs:
         if isinstance(input_path, str | Path) and os.fspath(input_path) and _is_same(out, Path(input_path)):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _LONGEST = 180
-"""Maximal number of characters of a name.
+"""Largest number of characters of a name.
 
-In the file, names get prefixes such as `linearised_at_`. HDF5 and the reader limit the length of the prefixed name.
+In the file, a name can get a prefix such as `linearised_at_`. HDF5 and the reader limit the length with the prefix.
 """
 _DIMENSIONS = ("chain", "draw")
 """Names of the dimensions of the file."""

@@ -33,7 +33,7 @@ class Children:
 
     def __init__(self) -> None:
         self._running: dict[subprocess.Popen[bytes], bool] = {}
-        """Whether each job's process has reported progress. Before, SIGINT would interrupt imports with a traceback."""
+        """Whether each job's process has reported progress. SIGINT before the first report would print a traceback."""
         self._received_signal = 0
         self._lock = threading.Lock()
 

@@ -23,5 +23,8 @@ def connect(address: str) -> Any:
     try:
         return Client(address, timeout=_SECONDS_TO_CONNECT, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
-        remedy = "start one with `dask scheduler`, and on each machine a worker with `dask worker ADDRESS --nthreads 1`"
+        remedy = (
+            "start a scheduler with `dask scheduler`, and a worker on each machine with "
+            "`dask worker ADDRESS --nthreads 1`"
+        )
         raise UsageError(f"{setting('scheduler', address)}: no Dask scheduler at this address; {remedy}") from error

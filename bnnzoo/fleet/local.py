@@ -12,7 +12,7 @@ from bnnzoo.fleet.job import Job
 
 
 class LocalExecutor(AbstractExecutor):
-    """Executor that runs at most `workers` jobs at the same time, each in a process for which a thread waits."""
+    """Executor that runs at most `workers` jobs at the same time, each in its own process."""
 
     def __init__(self, workers: int):
         self._workers = workers

@@ -37,8 +37,8 @@ class RowShards:
         if not self._workers():
             self._client.close()
             raise UsageError(
-                f"{setting('scheduler', address)}: the scheduler has no workers; start one on each machine with `dask "
-                f"worker {address} --nthreads 1`"
+                f"{setting('scheduler', address)}: the scheduler has no workers; start a worker on each machine with "
+                f"`dask worker {address} --nthreads 1`"
             )
         own_version = installed_version()
         for worker, version in self._client.run(installed_version).items():
@@ -46,7 +46,7 @@ class RowShards:
                 self._client.close()
                 raise UsageError(
                     f"{setting('scheduler', address)}: the worker {worker} has bnnzoo {version}, but this machine has "
-                    f"{own_version}; install the same version"
+                    f"{own_version}; install the same version on all machines"
                 )
 
     def __call__(self, function: Callable[..., T], shared: Any, *rows: Shaped[np.ndarray, "row ..."] | None) -> list[T]:
@@ -84,8 +84,8 @@ class RowShards:
         except Exception as error:
             text = str(error) if isinstance(error, _FunctionError) else one_line(error)
             raise BnnzooError(
-                f"{setting('scheduler', self.address)}: a worker failed ({text}); install the same packages there as "
-                "here"
+                f"{setting('scheduler', self.address)}: a worker failed ({text}); install the same packages on the "
+                "workers as on this machine"
             ) from error
 
     def _workers(self) -> list[str]:
@@ -102,7 +102,7 @@ def installed_version() -> str:
 
 
 class _Shard:
-    """The arrays of a shard. Dask would send the elements of a list separately."""
+    """The arrays of a shard in one object, because Dask would send the elements of a list separately."""
 
     def __init__(self, arrays: list[np.ndarray | None]):
         self.arrays = arrays
@@ -123,10 +123,10 @@ def _apply(function: Callable[..., T], shared: Any, shard: _Shard) -> T:
 
 @contextlib.contextmanager
 def row_shards(address: str | None) -> Iterator[RowShards | None]:
-    """Return a context with the workers of the scheduler at `address`; None without an address.
+    """Yield the workers of the scheduler at `address`, or None without an address. Disconnect at the end of the block.
 
     Raises:
-        UsageError: if there is no scheduler at the address, or if it has no workers.
+        UsageError: as for `RowShards`.
     """
     if address is None:
         yield None

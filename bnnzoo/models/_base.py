@@ -21,7 +21,7 @@ NO_INPUTS = (
     "the data have no inputs, because every column is a target (task density); use model density or "
     "autoregressive, or name only the columns to predict with [[target]]"
 )
-"""Error message of models that predict targets from inputs, for data that have no inputs."""
+"""Error message for data without inputs, of models that predict targets from inputs."""
 
 
 def activation_function(name: Activation) -> Callable[[Array], Array]:
@@ -64,10 +64,10 @@ def pool(image: Float[Array, "channel height width"]) -> Float[Array, "channel h
 
 
 class AbstractModel(eqx.Module):
-    """An architecture. Its fields are hyperparameters. `build` makes a network, which maps one input to its outputs."""
+    """An architecture. Its fields are hyperparameters. `build` returns a network: a function of one input."""
 
     brings_likelihood: ClassVar[bool] = False
-    """Whether the model has its own likelihood, which `own_likelihood` returns. The user cannot choose another one."""
+    """Whether the model has its own likelihood (`own_likelihood`). The user cannot choose another likelihood."""
 
     @abc.abstractmethod
     def build(self, input_shape: tuple[int, ...], num_outputs: int, *, key: PRNGKeyArray) -> Callable[[Array], Array]:
@@ -97,9 +97,9 @@ class AbstractModel(eqx.Module):
     def split(self, network: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]] | None:
         """Return two functions `features` and `last` with `network(x) = last(features(x))`, or None.
 
-        `last` must be a module inside `network`, the last layer. If only its parameters are sampled, the features of
-        the rows are computed only once. If the result is None, the last layer is the module that contains the last
-        parameter, and the features are computed again in each step.
+        `last` is the last layer. It must be a module inside `network`. If only the parameters of `last` are sampled,
+        the features of all rows are computed only once. If the result is None, the last layer is the module that
+        contains the last parameter, and each step computes the features again.
         """
         del network
         return None
@@ -116,16 +116,16 @@ class AbstractModel(eqx.Module):
         return {"regression": "gaussian", "classification": "categorical"}[task]
 
     def own_likelihood(self) -> AbstractLikelihood | None:
-        """Return the likelihood of a model that has its own likelihood, otherwise None."""
+        """Return the model's own likelihood; None if the user chooses the likelihood."""
         return None
 
 
 class Perceptron(eqx.Module):
     """Dense layers with an activation function between them.
 
-    For a batch of rows, `outputs_of_rows` is about twice as fast as `jax.vmap` of the network, which transposes the
-    values of each layer to add the bias. In `outputs_of_rows` the rows are the last axis, because XLA multiplies such
-    matrices faster.
+    For a batch of rows, `outputs_of_rows` is about twice as fast as `jax.vmap` of the network, because `jax.vmap`
+    transposes the values of each layer to add the bias. In `outputs_of_rows` the rows are the last axis, because XLA
+    multiplies matrices in this layout faster.
     """
 
     ends_with_linear_layer: ClassVar[bool] = True
@@ -167,7 +167,7 @@ def _of_rows(layer: eqx.nn.Linear, values: Float[Array, "feature row"]) -> Float
 
 
 _AUTO_WIDTHS = (16,)
-"""Widths of `hidden: auto`, unless a run selects others."""
+"""Widths of the hidden layers for `hidden: auto`, unless a run with a time budget selects other widths."""
 
 
 class AbstractPerceptron(AbstractModel):

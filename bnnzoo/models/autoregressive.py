@@ -76,7 +76,7 @@ class Autoregressive(AbstractPerceptron):
 
     One network computes the parameters of the mixtures of all factors. Because some of its weights are masked, the
     parameters of column d do not depend on column d or on later columns. This architecture is MADE (Germain, Gregor,
-    Murray and Larochelle 2015); its mixtures are those of Uria, Murray and Larochelle (2013). The order of the factors
+    Murray and Larochelle 2015). The mixtures are those of Uria, Murray and Larochelle (2013). The order of the factors
     is the order of the columns in the data. Masked weights do not affect the likelihood, so their posterior equals
     their prior. If there is only one column, the network has no hidden layers.
     """
@@ -95,7 +95,7 @@ class Autoregressive(AbstractPerceptron):
         if num_outputs % columns:
             raise UsageError(
                 f"model autoregressive: the number of outputs must be a multiple of the number of columns, {columns} "
-                f"(got {num_outputs}); use the likelihood of the model"
+                f"(got {num_outputs}); use the likelihood mixture-per-target"
             )
         # A hidden unit of degree d depends on the columns 1..d. The outputs of column d have the degree d - 1, so they
         # depend on the columns 1..d-1.

@@ -15,8 +15,8 @@ from bnnzoo.models._base import AbstractModel
 class _Numbers:
     """The values of the numeric fields of a model, in a hashable form.
 
-    They must be hashable because JAX compiles a program for each combination of values. Two objects are equal if all
-    their values have equal types and equal bits.
+    The values must be hashable because JAX compiles a program for each combination of values. Two objects are equal if
+    all their values have equal types and equal bits.
     """
 
     def __init__(self, model: AbstractModel):

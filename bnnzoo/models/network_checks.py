@@ -52,7 +52,7 @@ def check(model: AbstractModel, network: Any, architecture: Architecture, likeli
 
 
 def _precision(network: Any) -> Any:
-    """Return the floating-point type of the arrays of a network. In a run, the inputs have the type of the weights."""
+    """Return the floating-point type of a network's arrays. In a run, the inputs have the same type."""
     arrays = jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array))
     floating = [array.dtype for array in arrays if jnp.issubdtype(array.dtype, jnp.floating)]
     return jnp.result_type(*floating) if floating else jnp.result_type(float)

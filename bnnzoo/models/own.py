@@ -19,7 +19,7 @@ PREFIX = "own:"
 
 
 class Own(AbstractModel):
-    """An Equinox module that a user built. `network(x)` returns the outputs for one input x in the shape of the data.
+    """An Equinox module that a user built. `network(x)` returns the outputs for one input x, one row of the data.
 
     `build` replaces the values of every floating-point array with two or more axes by random values, so that chains
     have different initial positions. The random values are normal, with the mean and the standard deviation of the
@@ -75,7 +75,8 @@ def _refuse_layers(name: str, network: Any) -> None:
     """Check that the outputs of a row use no other rows (BatchNorm) or random numbers (Dropout outside inference mode).
 
     Raises:
-        UsageError: if there is such a layer. The message names a replacement for it.
+        UsageError: if the network has a BatchNorm layer, or a Dropout layer outside inference mode. The message names a
+            replacement.
     """
     kinds = (eqx.nn.BatchNorm, eqx.nn.Dropout)
     for layer in jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, kinds)):
@@ -86,7 +87,7 @@ def _refuse_layers(name: str, network: Any) -> None:
             )
         if isinstance(layer, eqx.nn.Dropout) and not layer.inference:
             raise UsageError(
-                f"{name}: has a Dropout layer, which is random at every call; sample "
+                f"{name}: has a Dropout layer, which is random at every call; use "
                 "equinox.nn.inference_mode(network) instead"
             )
 

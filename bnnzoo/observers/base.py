@@ -52,7 +52,7 @@ class ChunkReport:
     """Mean, in this chunk, of every other statistic that the sampler reports, such as `sigma2` or `n_steps`."""
 
     def scalars(self) -> dict[str, float]:
-        """Return the numbers for curves by name, such as `sampling/acceptance` and `sampling/log_density/chain-0`."""
+        """Return the numbers of curves by name, such as `sampling/acceptance` and `sampling/log_density/chain-0`."""
         numbers: dict[str, float | None] = {"acceptance": self.acceptance, "divergences": self.divergences}
         for name, values in (("step_size", self.step_size), ("log_density", self.log_density)):
             numbers |= {f"{name}/chain-{chain}": value for chain, value in enumerate(values or [])}
@@ -94,8 +94,9 @@ class AbstractObserver(abc.ABC):
     A run calls `observe` between chunks of steps, in the first of its processes. The draws do not depend on observers.
     The run warns about the first exception that `observe` raises, ignores later ones, and continues.
 
-    For `--log-to NAME:TEXT`, the class that a plugin registers as NAME is called with TEXT (empty if there is none)
-    before the run starts. Raise `bnnzoo.UsageError` in `__init__` if TEXT is invalid or a library is missing.
+    For `--log-to NAME:TEXT`, the class that a plugin registers as NAME is called with TEXT before the run
+    starts. Without `:TEXT`, the argument is an empty string. Raise `bnnzoo.UsageError` in `__init__` if TEXT is invalid
+    or a library is missing.
     """
 
     @abc.abstractmethod

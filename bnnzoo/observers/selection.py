@@ -29,7 +29,7 @@ def select_observers(log_to: Any) -> Broadcast:
     for value in log_to if isinstance(log_to, list | tuple) else [] if log_to is None else [log_to]:
         if not isinstance(value, str | AbstractObserver):
             raise UsageError(
-                "[[log_to]]: must be text such as jsonl:log.jsonl, an object of a subclass of "
+                "[[log_to]]: must be text such as jsonl:log.jsonl, an instance of a subclass of "
                 f"bnnzoo.AbstractObserver, or a list of these (got {type(value).__name__})"
             )
         is_text = isinstance(value, str)

@@ -11,7 +11,7 @@ from bnnzoo.observers.library import require_library
 
 
 class Wandb(AbstractObserver):
-    """Observer that logs to the Weights & Biases project `PROJECT` or `ENTITY/PROJECT`, in a run named for the file."""
+    """Observer that logs to the Weights & Biases project `PROJECT` or `ENTITY/PROJECT`; the file names the run."""
 
     def __init__(self, argument: str):
         self._entity, _, self._project = argument.rpartition("/")

@@ -33,7 +33,7 @@ def picture_format(path: Path) -> str:
 
 
 def column_name(name: str, taken: Collection[str]) -> str:
-    """Return the column name of a quantity that the user named. It differs from the `taken` names of other columns."""
+    """Return a column name for the quantity `name`. If `name` is in `taken`, append " (values)"."""
     return f"{name} (values)" if name in taken else name
 
 
@@ -66,7 +66,7 @@ class Picture:
     def inline_svg(self) -> str:
         """Return the picture as an SVG element for an HTML page.
 
-        It has no background, no metadata, no ids of groups and no references to other files.
+        The element has no background, no metadata, no group ids and no references to other files.
         """
         svg = self._render("svg", **{"svg.fonttype": "none"}).decode()
         svg = svg[svg.index("<svg") :]

@@ -85,7 +85,7 @@ def style(**settings: Any) -> Iterator[None]:
 def panels(
     rows: int = 1, columns: int = 1, *, height: float, width: float = WIDTH, **options: Any
 ) -> tuple[Figure, Any]:
-    """Return a figure with panels, each `height` inches high, and its axes [row, column].
+    """Return a figure with panels that are `height` inches high, and the array [row, column] of its matplotlib axes.
 
     The function does not use pyplot, so no backend and no display are needed.
     """
@@ -105,7 +105,7 @@ def title(panel: Axes, text: str, *, letters: int = 48, **options: Any) -> None:
 
 
 class _PlainLogFormatter(LogFormatter):
-    """Labels of a logarithmic axis as plain numbers. The default labels are formulas, which are not parsed."""
+    """Labels of a logarithmic axis as plain numbers. The default labels are formulas, and `_RC` disables formulas."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         return f"{x:g}" if super().__call__(x, pos) else ""

@@ -45,7 +45,7 @@ class Band(NamedTuple):
     y: Float[np.ndarray, " row"]
 
     def intervals(self, of: Of) -> list[tuple[str, np.ndarray, np.ndarray]]:
-        """Return the name, the lower ends and the upper ends of two intervals, the wider interval first."""
+        """Return name, lower ends and upper ends of two intervals of the quantity `of`, the wider interval first."""
         columns = self.columns
         if of == "predictive":
             return [
@@ -70,10 +70,12 @@ class Band(NamedTuple):
 
 
 def band(one: Band, *, feature: str, target: str, of: Of = "predictive", truth: Sequence[Curve] = ()) -> Picture:
-    """Draw mean, intervals and data. For the predictive distribution, a second panel shows the standard deviations.
+    """Draw the mean, the intervals and the data of one run against its single input.
+
+    For the predictive distribution, a second panel shows the standard deviations.
 
     Args:
-        one: the predictions.
+        one: the predictions of the run.
         feature: label of the input.
         target: label of the target.
         of: quantity of the band.
@@ -124,7 +126,7 @@ def band(one: Band, *, feature: str, target: str, of: Of = "predictive", truth: 
 
 
 def _table(run_band: Band, feature: str, **names: str) -> pd.DataFrame:
-    """Return the plotted numbers of a run: its name if given, the grid, and the predictions."""
+    """Return the plotted numbers of a run: the columns `names` if given, the grid, and the predictions."""
     columns = run_band.columns
     return pd.DataFrame({**names, column_name(feature, {*names, *columns}): run_band.grid, **columns})
 
@@ -173,7 +175,9 @@ def bands(
     truth: Sequence[Curve] = (),
     overlay: bool = False,
 ) -> Picture:
-    """Draw one panel per run, with common axes. With `overlay`, draw all runs in one panel, and their sds below.
+    """Draw the predictions of several runs, one panel per run with common axes.
+
+    With `overlay`, draw all runs in one panel, and their standard deviations in a second panel below.
 
     Args:
         run_bands: the predictions of each run.
@@ -181,7 +185,7 @@ def bands(
         target: label of the target.
         of: quantity of the bands.
         truth: known curves to draw over the bands.
-        overlay: draw all runs in one panel.
+        overlay: draw all runs in one panel instead of one panel per run.
     """
     with _style.style():
         if overlay:
@@ -256,7 +260,7 @@ def _draw_overlaid(run_bands: Sequence[Band], feature: str, target: str, of: Of,
 
 
 def _limit_sds(axes: Axes, factor: float, sds: Sequence[Float[np.ndarray, " point"]]) -> None:
-    """Let the axis of standard deviations end at `factor` times the largest finite value, if there is one."""
+    """Set the range of a vertical axis of standard deviations to 0 to `factor` times the largest finite value."""
     finite = [values[np.isfinite(values)] for values in sds]
     largest = max((float(values.max()) for values in finite if len(values)), default=0.0)
     if largest > 0:

@@ -20,7 +20,7 @@ _BINS = 10
 def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray, "row class"]) -> Picture:
     """Draw accuracy against confidence in bins of equal width, with 95 % intervals, and the number of rows per bin.
 
-    See Guo et al. 2017. The intervals are Wilson intervals.
+    See Guo et al. 2017. The intervals of the accuracy are Wilson intervals.
     """
     confidence, correct = probabilities.max(1), probabilities.argmax(1) == labels
     index = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
@@ -73,8 +73,8 @@ def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray
 def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) -> Picture:
     """Draw the fraction of test targets inside central intervals against the nominal probability.
 
-    There is one line per target. If all targets had a common line, intervals that are too wide for one target and too
-    narrow for another could look calibrated.
+    Each target has its own line. In a common line for all targets, intervals that are too wide for one target and too
+    narrow for another target could look calibrated.
 
     Args:
         pits: values of the predictive distribution function at the observed targets, by name of the target.
@@ -120,7 +120,7 @@ def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) ->
 
 
 def _wilson(fraction: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of the Wilson interval of a fraction."""
+    """Return the ends of the Wilson interval of a fraction of `count` rows; `z` is the normal quantile."""
     middle = (fraction + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z / (1 + z**2 / count) * np.sqrt(fraction * (1 - fraction) / count + z**2 / (4 * count**2))
     return middle - half, middle + half

@@ -18,7 +18,14 @@ _POINTS, _LAGS = 400, 100
 
 
 def trace(values: Mapping[str, Float[np.ndarray, "chain draw"]], rhat: Mapping[str, float]) -> Picture:
-    """Draw one panel per prediction and one line per chain. If the chains agree, the lines overlap."""
+    """Draw the values of predictions against the draw, one panel per prediction and one line per chain.
+
+    If the chains agree, the lines overlap.
+
+    Args:
+        values: the draws of each prediction, by name of the prediction.
+        rhat: R-hat of each prediction, for the titles.
+    """
     chains, draws = next(iter(values.values())).shape
     draw_numbers = _style.evenly_spaced(draws, _POINTS)
     with _style.style():
@@ -56,8 +63,12 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
     """Draw the frequencies of the ranks of each chain, divided by the frequency of a uniform distribution.
 
     There is one panel per prediction and one line per chain. See Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021,
-    section 4.3. The grey band contains 98 % of the values of a bin if the draws are independent and their number is the
-    effective sample size.
+    section 4.3. The grey band contains the value of a bin with probability 98 % if the chains agree. For the band, the
+    number of independent draws is assumed to be the effective sample size.
+
+    Args:
+        values: the draws of each prediction, by name of the prediction.
+        ess: effective sample size of each prediction, summed over the chains.
     """
     chains, draws = next(iter(values.values())).shape
     bins = int(np.clip(draws // 25, 2, 20))
@@ -101,7 +112,14 @@ def rank(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str
 
 
 def autocorrelation(values: Mapping[str, Float[np.ndarray, "chain draw"]], ess: Mapping[str, float]) -> Picture:
-    """Draw one panel per prediction and one line per chain, up to lag 100 or half of the number of draws."""
+    """Draw the autocorrelation of predictions, one panel per prediction and one line per chain.
+
+    The largest lag is 100 or half of the number of draws, whichever is smaller.
+
+    Args:
+        values: the draws of each prediction, by name of the prediction.
+        ess: effective sample size of each prediction, for the titles.
+    """
     chains, draws = next(iter(values.values())).shape
     lags = np.arange(min(_LAGS, draws // 2) + 1)
     by_name: dict[str, np.ndarray] = {}

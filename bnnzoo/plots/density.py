@@ -28,7 +28,16 @@ def density_of_one(
     *,
     column: str,
 ) -> Picture:
-    """Draw the density of one column, a band with 90 % of the densities of the draws at each point, and the data."""
+    """Draw the density of one column, a band for the variation between draws, and a histogram of the data.
+
+    Args:
+        grid: points at which the densities are given.
+        density: the predictive density.
+        low: the 5 % quantile over draws of the density given a draw.
+        high: the 95 % quantile over draws of the density given a draw.
+        rows: the training data.
+        column: name of the column.
+    """
     with _style.style():
         figure, axes = _style.panels(height=2.4)
         panel = axes[0, 0]
@@ -56,7 +65,7 @@ def density_of_two(
     *,
     columns: Sequence[str],
 ) -> Picture:
-    """Draw the highest-density regions that contain 50, 90 and 99 % of the probability, and the data."""
+    """Draw the data, and the highest-density regions of two columns with probabilities 50, 90 and 99 %."""
     x_grid, y_grid = grids
     levels = levels_of(density)
     with _style.style():

@@ -17,9 +17,12 @@ from bnnzoo.plots._style import BLUE, INK, MUTED
 def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
     """Draw the histogram of the probability integral transform (Dawid 1984), with error bars of two standard errors.
 
-    There is one panel per target. In a common histogram, a distribution that is too wide for one target and too narrow
-    for another could look calibrated. A hump means that intervals are too wide. A bowl means that they are too narrow.
-    A slope means that predictions are biased.
+    Each target has its own panel. In a common histogram, a distribution that is too wide for one target and too narrow
+    for another target could look calibrated. A hump means that the predictive distributions are too wide. A bowl means
+    that they are too narrow. A slope means that they are biased.
+
+    Args:
+        pits: values of the predictive distribution function at the observed targets, by name of the target.
     """
     rows = len(next(iter(pits.values())))
     bins = int(np.clip(rows // 10, 4, 20))
@@ -51,7 +54,7 @@ def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
             fontsize=8,
         )
     moments_text = "; ".join(
-        f"{f'of {name} ' if len(pits) > 1 else ''}the mean is {pits[name].mean():.3f}, the standard deviation "
+        f"{f'{name}: ' if len(pits) > 1 else ''}mean {pits[name].mean():.3f} and standard deviation "
         f"{pits[name].std():.3f}"
         for name in counts
     )
@@ -73,12 +76,16 @@ def pit(pits: Mapping[str, Float[np.ndarray, " row"]]) -> Picture:
 
 
 def sbc(names: Sequence[str], uniform: Float[np.ndarray, "replicate quantity"]) -> Picture:
-    """Draw the histogram of the ranks of the true values, divided by the frequency of a uniform distribution.
+    """Draw histograms for simulation-based calibration (Talts et al. 2018), one panel per quantity.
 
-    `uniform` contains u of each replicate and quantity: the rank plus noise, divided by the number of draws plus 1.
-    There is one panel per quantity. See Talts et al. 2018. If the draws are calibrated, the value of each bin is in the
-    grey band with probability 99 %. A bowl means that the draws are too narrow. A hump means that they are too wide. A
-    slope means that they are too low or too high.
+    A histogram shows the ranks of the true values among the draws. Each frequency is divided by the frequency of a
+    uniform distribution. If the draws are calibrated, the value of each bin is in the grey band with probability 99 %.
+    A bowl means that the draws are too narrow. A hump means that the draws are too wide. A slope means that the draws
+    are too low or too high.
+
+    Args:
+        names: names of the quantities.
+        uniform: for each replicate and quantity, the rank plus uniform noise, divided by the number of draws plus 1.
     """
     replicates = len(uniform)
     bins = int(np.clip(replicates // 12, 4, 20))

@@ -27,14 +27,15 @@ _AXES = {
 
 
 def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
-    """Draw one row of panels per score and one column per predictive distribution, with two histograms in each panel.
+    """Draw histograms of uncertainty scores for the test rows and for the unfamiliar rows.
 
-    If a predictive distribution comes from a single draw, it has no scores for the variation between draws (mutual
-    information, epistemic sd). Its panels then show a note.
+    A row of panels shows one score, and a column of panels shows one predictive distribution. The predictive
+    distribution of a single draw has no scores for the variation between draws (mutual information, epistemic sd). The
+    panels of these scores show a note instead.
 
     Args:
-        columns: the scores of each predictive distribution by its name, such as the posterior and its best draw. The
-            first distribution must have all scores.
+        columns: the scores of each predictive distribution, by name of the distribution and of the score. The first
+            distribution must have all scores.
         name: name of the unfamiliar rows.
     """
     scores = [score for score in _AXES if score in next(iter(columns.values()))]
@@ -84,7 +85,7 @@ def ood(columns: Mapping[str, Mapping[str, Score]], *, name: str) -> Picture:
 
 
 def _edges(score: str, values: list[np.ndarray]) -> np.ndarray:
-    """Return the edges of the bins. The last edge is the largest 99 % quantile of the arrays' finite values."""
+    """Return the edges of the bins. The last edge is the largest of the 99 % quantiles of the arrays."""
     values = [finite for score_values in values if len(finite := score_values[np.isfinite(score_values)])]
     if score == "max_probability" or not values:
         return np.linspace(0, 1, _BINS + 1)

@@ -28,7 +28,9 @@ class Slice(NamedTuple):
 
 
 def slices(feature_slices: Sequence[Slice], *, value: str, interval: str, held_note: str) -> Picture:
-    """Draw the mean and the 50 % and 90 % intervals, one panel per feature. Ticks mark the training values.
+    """Draw the mean and the 50 % and 90 % intervals of predictions, one panel per feature.
+
+    Ticks at the bottom mark the training values of the feature.
 
     Args:
         feature_slices: the slices.

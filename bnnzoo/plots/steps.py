@@ -31,20 +31,20 @@ class Statistic(NamedTuple):
 
     @property
     def axis(self) -> str:
-        """The label, or the name if there is none."""
+        """Label of the vertical axis: `label`, or `name` if `label` is empty."""
         return self.label or self.name
 
 
 _POINTS = 120
 _LOG_FROM = 100.0
 _FRACTION_FROM = 0.5
-"""If values are non-negative and their maximum is between this number and 1, the axis is from 0 to 1."""
+"""Limit above which the maximum of non-negative values gives an axis from 0 to 1, if it is at most 1."""
 
 
 def steps(statistics: Sequence[Statistic]) -> Picture:
-    """Draw one panel per statistic and one line per chain. Limits are dashed lines.
+    """Draw the statistics of a sampler's steps, one panel per statistic and one line per chain.
 
-    Each point of a line is a mean over a short stretch of draws.
+    Each point of a line is a mean over a short stretch of draws. Dashed lines show the limits of the means.
     """
     draws = statistics[0].values.shape[1]
     with _style.style():
@@ -101,7 +101,7 @@ def steps(statistics: Sequence[Statistic]) -> Picture:
 def stretches(values: Float[np.ndarray, "chain draw"]) -> tuple[np.ndarray, Float[np.ndarray, "chain stretch"]]:
     """Return the centres of at most 120 successive stretches of equal length, and the mean of each stretch.
 
-    If the last draws do not fill a stretch, they are left out.
+    Draws at the end that do not fill a stretch are omitted.
     """
     length = max(1, -(-values.shape[1] // _POINTS))
     count = values.shape[1] // length

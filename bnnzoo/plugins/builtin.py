@@ -1,4 +1,4 @@
-"""The built-in entries. They are registered like those of a plugin: as text, whose targets are imported when used."""
+"""The built-in entries. As in a plugin, an entry names its target as text. The target is imported when used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXTERNAL_PACKAGES: dict[str, dict[str, str]] = {
     "references": dict.fromkeys(_REFERENCES, "bnnzoo-references"),
     **{kind: {f"reference-{name}": "bnnzoo-references" for name in _REFERENCES} for kind in ("datasets", "configs")},
 }
-"""Names of parts and commands in other packages. An error message names the package to install."""
+"""Names of parts and commands that other packages offer, with the name of the package for error messages."""
 
 EXTERNAL_CLASSES = dict.fromkeys(("Austerity", "Confidence", "MinibatchBarker"), "bnnzoo-minibatch-tests")
 """Classes of other packages, each with its package. They can be imported from `bnnzoo` if the package is installed."""
@@ -67,7 +67,7 @@ _MODELS = {
     "cnn": "small convolutional network for images",
     "resnet": "small residual network for images, without batch statistics",
 }
-"""Models. The name of each is also the name of its module."""
+"""Models. The name of a model is also the name of its module."""
 
 _SAMPLERS = {
     "mcmc.random-walk": "random-walk Metropolis: no gradients, the simplest exact method",
@@ -98,14 +98,14 @@ _INEXACT = {
     **dict.fromkeys(("batched", "sgld", "sghmc", "sms-ubu", "psgld", "mclmc"), "biased"),
     **dict.fromkeys(("importance", "bbb", "dropout", "ensemble", "laplace", "swag"), "approximate"),
 }
-"""Exactness of the samplers that are not exact."""
+"""Exactness of each sampler that is not exact; all other samplers are exact."""
 
 _DATASETS = {
     "linear-line": "a noisy line: univariate linear regression",
     "mdn-sine": "y = sin 3x + (0.1 + 0.3|x|) e: noise that grows away from 0",
     "mdn-branches": "y = ±(0.5 + 0.5x) + 0.15 e: two branches for every input",
     "mdn-bump": "a bump with noise that grows to the right: two tanh units can represent the bump and the noise",
-    "mdn-hills": "200 000 points of two hills with noise, few of them at the edges; four tanh units represent them",
+    "mdn-hills": "200 000 noisy points of a curve with two hills, few at the edges; four tanh units represent it",
     "two-moons": "two interleaved half circles with noise: a density, without inputs",
     "tutorial-sine": "y = 10 sin(2 pi x) + e: 32 points for a first run",
     "diabetes": "disease progression of 442 patients (scikit-learn), regression",
@@ -142,7 +142,7 @@ _OBSERVERS = {
     "tensorboard": "event files for TensorBoard: tensorboard:DIR",
     "wandb": "Weights & Biases: wandb or wandb:PROJECT",
 }
-"""Observers. The name of each is also the name of its module."""
+"""Observers. The name of an observer is also the name of its module."""
 
 
 @hookimpl

@@ -31,13 +31,13 @@ from bnnzoo.suggestions import near_names
 GROUP = OWN = "bnnzoo"
 KINDS = ("models", "samplers", "datasets", "likelihoods", "priors")
 RECIPES = "configs"
-"""The kind of recipes. Their targets are files that are read and not imported."""
+"""The kind of recipes. The target of a recipe is a file that is read and not imported."""
 COMMANDS = "commands"
 """The kind of commands of the command line. They are not parts of a recipe."""
 OBSERVERS = "observers"
 """The kind of observers, which log runs. They are not parts of a recipe."""
 REFERENCES = "references"
-"""The kind of reference posteriors. Their targets are run files that are read and not imported."""
+"""The kind of reference posteriors. The target of a reference is the file of a run, which is not imported."""
 EXACTNESS = ("exact", "noise-corrected", "biased", "approximate")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -50,7 +50,7 @@ _FILE_TARGETS = {
 _FORMS = {RECIPES: "package:folder/file.yaml", REFERENCES: "package:folder/file.nc"}
 _HOOKS = {f"bnnzoo_{kind}": kind for kind in (*KINDS, COMMANDS, OBSERVERS, REFERENCES)} | {"bnnzoo_recipes": RECIPES}
 _Point = Any
-"""The type of an entry point: of importlib.metadata, or of its backport, which packages such as Dask install."""
+"""The type of an entry point, from importlib.metadata or from its backport (installed by packages such as Dask)."""
 
 
 class Registered(NamedTuple):
@@ -75,13 +75,13 @@ class Registered(NamedTuple):
 
 
 class Plugin(NamedTuple):
-    """An entry point of the group and the result of loading it.
+    """An entry point of the group `bnnzoo`, and the result of loading this entry point.
 
     Attributes:
         name: the name of the entry point.
         distribution: the distribution (installed package) with the entry point.
         version: the version of the distribution; "" if it is not installed.
-        error: the problem in one line, such as a failure to load or a name that another plugin uses; "" if none.
+        error: one line about the problem, such as a failure to load or a name that two plugins use; "" if none.
         where: file and line of the failure, if the plugin could not be loaded.
         traceback: the traceback, if the plugin could not be loaded.
         counts: the number of entries of each kind.
@@ -97,7 +97,7 @@ class Plugin(NamedTuple):
 
 
 class LoadedPlugins(NamedTuple):
-    """The plugins, their entries by kind, and the problems of which the user was not warned yet."""
+    """The plugins, their entries by kind, and the problems about which no warning was issued yet."""
 
     plugins: list[Plugin]
     entries_by_kind: dict[str, list[Registered]]
@@ -169,7 +169,7 @@ def canonical(distribution: str) -> str:
 
 
 def stdout_to_stderr() -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which stdout goes to stderr. Plugins are imported in this context: stdout is for results."""
+    """Return a context that sends stdout to stderr. Plugins are imported in this context: stdout is for results."""
     return contextlib.redirect_stdout(sys.stderr)
 
 
@@ -339,12 +339,12 @@ def _with_conflicts(plugin: Plugin, entries_by_kind: dict[str, list[Registered]]
             part_name = f"{singular(kind)} {own_entry.name!r}"
             if OWN in rival_distributions:
                 conflicts.append(
-                    f"{part_name} has the name of a built-in part and cannot replace that part; to use this one, write "
-                    f"{own_entry.full_name}"
+                    f"{part_name} has the name of a built-in part and cannot replace that part; to use the part of "
+                    f"the plugin, write {own_entry.full_name}"
                 )
             elif rival_distributions:
                 conflicts.append(
-                    f"{part_name} is also provided by {', '.join(sorted(rival_distributions))}; to use it, write "
-                    f"{own_entry.full_name}"
+                    f"{part_name} is also provided by {', '.join(sorted(rival_distributions))}; to use the part of "
+                    f"this plugin, write {own_entry.full_name}"
                 )
     return plugin._replace(error="; ".join(conflicts))

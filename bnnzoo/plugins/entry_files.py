@@ -14,7 +14,7 @@ _NAME = re.compile(r"([\w.-]{1,64}:)?[\w-]{1,64}")
 
 
 def is_reference_name(text: str) -> bool:
-    """Whether a text is meant as the name of a reference: it has the form of a name, and no file has this path."""
+    """Whether a text is the name of a reference: it has the form of a name, and no file has this path."""
     return bool(_NAME.fullmatch(text)) and not Path(text).exists()
 
 

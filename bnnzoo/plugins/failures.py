@@ -1,4 +1,4 @@
-"""One-line descriptions of the failures of plugins, with file and line, and of packages that are not available."""
+"""One-line descriptions of plugins that failed (with file and line), and of packages that are not available."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_keyboard_interrupt(error: BaseException) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error as one line, with its type. For an error of tracing in JAX, a remedy replaces its message."""
+    """Return an error as one line, with its type. For an error of tracing in JAX, a remedy replaces the message."""
     text = " ".join(message_of(error).split())
     name = type(error).__name__
     if isinstance(error, PluginError):

@@ -1,4 +1,4 @@
-"""The nine hooks of a plugin. Each hook returns a list of `Entry`. An entry names its object as text."""
+"""The nine hooks of a plugin. Each hook returns a list of `Entry`. An entry names its target as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pluggy
 
 API_VERSION = 1
-"""The version of the plugin API. The version increases when a hook or `Entry` changes incompatibly.
+"""Version of the plugin API. It increases when a hook or `Entry` changes incompatibly.
 
 A plugin module can require this version with `BNNZOO_API = 1`.
 """
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
         name: the name in recipes and on the command line.
         target: "package.module:Attribute", the object to import when the entry is used. For a recipe, the target is
             "package:file.yaml", and for a reference "package:file.nc": a path relative to the folder of the package.
-        summary: one line for `bnnzoo list` and `bnnzoo --help`.
+        summary: one line that `bnnzoo list` and `bnnzoo --help` show.
         exactness: required for samplers: "exact", "noise-corrected", "biased" or "approximate", as in the class
             attribute `exactness`; empty for all other entries.
     """

@@ -151,8 +151,8 @@ def get(kind: str, name: str) -> Registered | None:
 def name_of(kind: str, part: object) -> str | None:
     """Return the registered name of the class of an object; None if the class is not registered.
 
-    The target of an entry may name another module, which imports the class. If no target matches, the entries
-    whose targets are in the package of the class are therefore imported and compared with the class.
+    A target may be the path of a re-exported class, not of the module that defines the class. If no target matches, the
+    entries of the same package are therefore imported and compared with the class.
     """
     cls = type(part)
     registered = entries(kind)
@@ -165,7 +165,7 @@ def name_of(kind: str, part: object) -> str | None:
 
 
 def not_found(kind: str, name: str) -> str:
-    """Return the message for an unknown name, with the package that offers it, similar names, or all names."""
+    """Return the message for an unknown name, with the package that offers the part, similar names, or all names."""
     names = sorted(entries(kind))
     similar_names = near_names(name, names)
     message = f"no {singular(kind)} named {name!r}; "
@@ -190,7 +190,7 @@ def not_found(kind: str, name: str) -> str:
 
 
 def with_packages(error: NotFoundError, made_with: str) -> NotFoundError:
-    """Return the error, and name in its message the packages of the run that are not loaded, if there are any.
+    """Return the error. If packages of the run are not loaded, the message names these packages.
 
     Args:
         error: the error for a part that was not found.
@@ -209,7 +209,7 @@ def with_packages(error: NotFoundError, made_with: str) -> NotFoundError:
     reason = f"not installed: pip install {' '.join(missing_packages)}"
     if not missing_packages:
         reason = f"disabled: {', '.join(absent_names)}; {ENABLE}"
-    return NotFoundError(f"{missing}; the run was made with packages that are {reason}")
+    return NotFoundError(f"{missing}; packages of the run are {reason}")
 
 
 def load(kind: str, name: str) -> Any:
@@ -253,7 +253,7 @@ def describe_part(kind: str, part: object) -> str:
 
 
 def import_failures() -> list[str]:
-    """Import all entries. Return file, line, name and reason for each plugin or entry that cannot be used."""
+    """Import all entries. Return one line (place, name, reason) for each plugin or entry that cannot be used."""
     failures_found = [f"{plugin.where}: {report(plugin)}" for plugin in load_plugins().plugins if plugin.traceback]
     for kind in (*KINDS, COMMANDS, OBSERVERS):
         for entry in load_plugins().entries_by_kind[kind]:
@@ -275,7 +275,7 @@ def import_failures() -> list[str]:
 
 
 def plugins() -> list[Plugin]:
-    """Return all plugins, also those that failed. Only plugins with damaged entry points come before bnnzoo."""
+    """Return all plugins, also those that failed: first plugins with a damaged list of entry points, then bnnzoo."""
     return list(load_plugins().plugins)
 
 
@@ -331,7 +331,7 @@ def _by_name(kind: str) -> dict[str, list[Registered]]:
 
 
 def _choose(candidates: list[Registered]) -> Registered | None:
-    """Return the entry that a name without a package selects; None if two plugins have entries of this name.
+    """Return the entry to which a name without a package refers; None if two plugins have entries of this name.
 
     A built-in entry has priority.
     """

@@ -20,7 +20,7 @@ from bnnzoo.posterior.priors import AbstractPrior
 
 
 class _Split(NamedTuple):
-    """Parameters of a network, split into the weights of its inputs and all other parameters."""
+    """All parameters of a network in two arrays: the weights of the inputs, and the other parameters."""
 
     inputs: Float[Array, "unit input"]
     others: Float[Array, " rest"]
@@ -32,9 +32,9 @@ class Ard(AbstractPrior):
     Automatic relevance determination with an inverse gamma hyperprior, s_i^2 = input_scale^2 * df / chi2(df). Neal
     1996, Bayesian Learning for Neural Networks, section 4.3. The weights of one input have a multivariate Student-t
     distribution. The weights of most inputs are about as large as `input_scale`, and the weights of a relevant input
-    can be many times as large. The scales s_i are not sampled, so the posterior has no narrow funnel. The weights of
-    the inputs are the first sampled matrix of the network. After convolutions, this matrix belongs to the first dense
-    layer. Other weights have the prior N(0, scale^2 / fan_in), and biases have the prior N(0, scale^2).
+    can be many times as large. The scales s_i are not sampled, so the posterior has no narrow funnel. The first
+    sampled matrix of the network contains the weights of the inputs. In a convolutional network, this matrix belongs to
+    the first dense layer. Other weights have the prior N(0, scale^2 / fan_in), and biases have the prior N(0, scale^2).
     """
 
     scale: Annotated[Number, Gt(0), Doc("standard deviation of a unit's summed input, except in the first layer")] = (
@@ -51,8 +51,8 @@ class Ard(AbstractPrior):
         """
         del layout
         raise UsageError(
-            "prior ard: the weights of an input are dependent, but this sampler or [[stochastic]] needs independent "
-            "parameters; use another [[prior]], such as fan-in"
+            "prior ard: the weights of an input are dependent, but this sampler, or [[stochastic]] with a subspace, "
+            "requires independent parameters; use another [[prior]], such as fan-in"
         )
 
     def log_prob(self, theta: Float[Array, " dim"], layout: Layout) -> Float[Array, ""]:
@@ -82,7 +82,10 @@ class Ard(AbstractPrior):
 
 
 def input_columns(layout: Layout) -> tuple[slice, tuple[int, ...]]:
-    """Return the slice of `theta` with the first matrix, and the matrix shape; an empty slice and (0, 0) if none."""
+    """Return the slice of `theta` with the weights of the inputs, and the shape (unit, input) of this matrix.
+
+    If no sampled array is a matrix, return an empty slice and the shape (0, 0).
+    """
     matrix = next((block for block in layout.blocks if len(block.shape) == 2), None)
     return (slice(matrix.start, matrix.stop), matrix.shape) if matrix else (slice(0, 0), (0, 0))
 

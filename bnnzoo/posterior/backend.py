@@ -17,7 +17,10 @@ _MAPS, _MAX_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
 
 def keep_programs() -> None:
-    """Call `forget_programs`, and enable the compilation cache on disk unless the user has configured a cache."""
+    """Free compiled programs if necessary (`forget_programs`), and enable the cache of compiled programs on disk.
+
+    If the user has configured a cache, it is not changed.
+    """
     forget_programs()
     if jax.config.values["jax_compilation_cache_dir"] is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = Path(platformdirs.user_cache_dir("bnnzoo")) / f"jax-{jax.__version__}"
@@ -31,8 +34,8 @@ def keep_programs() -> None:
 def _limit_cache(folder: Path) -> None:
     """Remove the oldest programs from the cache in `folder` if it exceeds `_CACHE_BYTES`, once per process.
 
-    JAX's own size limit is not used, because it locks the cache at every access. Runs in parallel would wait for each
-    other, or would not use the cache while it is locked.
+    JAX's own size limit is not used, because it locks the cache at every access. Parallel runs would wait for each
+    other, or would not use the cache while another run has locked it.
     """
     try:
         entries = sorted((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(folder))
@@ -50,9 +53,9 @@ def _limit_cache(folder: Path) -> None:
 def forget_programs() -> None:
     """Drop this process's compiled programs if the process uses more than a third of its allowed memory maps.
 
-    Linux allows a process 65 530 memory maps by default. A run that compiles new programs takes about 1500 maps, and
-    JAX never frees them. A process that exceeds the limit is aborted without a message. A dropped program that is
-    needed again is read from the cache on disk.
+    Linux allows a process 65 530 memory maps by default. A run that compiles new programs takes about 1500 maps. JAX
+    frees these maps only if its caches are cleared. A process that exceeds the limit is aborted without a message. A
+    dropped program that is needed again is read from the cache on disk.
     """
     try:
         max_maps = int(_MAX_MAPS.read_text())
@@ -65,7 +68,7 @@ def forget_programs() -> None:
 
 @functools.lru_cache(maxsize=1)  # an equal precision at the next call: nothing to do
 def _forget_other_precision(precision: str) -> None:
-    """Drop this process's compiled programs at the first call, and if the previous call had another precision.
+    """Drop this process's compiled programs, unless the previous call had the same precision.
 
     JAX converts a NumPy array of 64 bits to the current precision, and remembers the converted array as long as a
     program contains it (jaxlib 0.10). If a function uses a constant array, such as the centres of a user's network, and
@@ -90,10 +93,11 @@ def arithmetic(precision: Literal["float32", "float64"]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def arithmetic_within_run(precision: Literal["float32", "float64"]) -> Iterator[None]:
-    """Within the context, compute in a precision that may differ from the run's; other settings as in `arithmetic`.
+    """Within the context, compute in single or double precision, and keep the compiled programs.
 
-    The compiled programs of the run are kept, so a function that is traced in both precisions must not use a constant
-    NumPy array of 64 bits.
+    A part of a run can use this context to compute in another precision than the rest of the run. All other settings
+    are the same as in `arithmetic`. A function that is traced in both precisions must not use a constant NumPy array of
+    64 bits, because the compiled programs are kept (see `_forget_other_precision`).
     """
     full_precision, double_precision = jax.default_matmul_precision("highest"), jax.enable_x64(precision == "float64")
     with full_precision, double_precision, jax.threefry_partitionable(True):

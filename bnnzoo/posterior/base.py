@@ -29,7 +29,7 @@ class Data(NamedTuple):
 
 
 class CountedData(NamedTuple):
-    """Rows of data and rows of padding. If `counts` is false for a row, its log-likelihood is 0 at every theta."""
+    """Rows of data and rows of padding. For padding, `counts` is false, and the log-likelihood is 0 at every theta."""
 
     x: Shaped[Array | np.ndarray, "num_data ..."]
     y: Shaped[Array | np.ndarray, "num_data ..."]
@@ -37,7 +37,7 @@ class CountedData(NamedTuple):
 
 
 class WeightedData(NamedTuple):
-    """Rows of data and the weight of each row in a Gauss-Newton matrix. The log-likelihood has no weights."""
+    """Rows of data and the weight of each row in a Gauss-Newton matrix. The log-likelihood ignores the weights."""
 
     x: Shaped[Array | np.ndarray, "num_data ..."]
     y: Shaped[Array | np.ndarray, "num_data ..."]
@@ -56,8 +56,7 @@ class AbstractPosterior(eqx.Module):
     """
 
     has_outputs: ClassVar[bool] = False
-    """Whether the likelihood depends on a network's outputs. If it does, `outputs` and `likelihood_at` can be called.
-    """
+    """Whether the likelihood depends on a network's outputs. Only then `outputs` and `likelihood_at` can be called."""
 
     data: eqx.AbstractVar[Any]
     likelihood_power: eqx.AbstractVar[Number]
@@ -65,7 +64,7 @@ class AbstractPosterior(eqx.Module):
 
     @abc.abstractmethod
     def log_prior(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return the log prior density, up to a constant. It is not multiplied by `likelihood_power`."""
+        """Return the log prior density, up to a constant, without the factor `likelihood_power`."""
 
     @abc.abstractmethod
     def log_likelihood(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"]:
@@ -106,7 +105,10 @@ class AbstractPosterior(eqx.Module):
         return jax.lax.optimization_barrier(self.take(draw(size, self.num_data, key=key)))
 
     def log_likelihoods(self, theta: Float[Array, " dim"]) -> Float[Array, " num_data"]:
-        """Return log p(y_i | x_i, theta) of every datum, by blocks. This bounds the memory, also inside `jax.grad`."""
+        """Return log p(y_i | x_i, theta) of every datum.
+
+        The data are processed block by block. The blocks bound the memory, also inside `jax.grad`.
+        """
         # Without the barrier XLA would evaluate the network again at every use of the values.
         return jax.lax.optimization_barrier(self.over_data(lambda batch: self.log_likelihood(theta, batch)))
 
@@ -128,11 +130,14 @@ class AbstractPosterior(eqx.Module):
         return jnp.sum(self.log_likelihoods(theta))
 
     def natural(self, draws: Float[np.ndarray, "*lead dim"]) -> dict[str, np.ndarray]:
-        """Return draws by block name, on the natural scale of the result file: a scale instead of its logarithm."""
+        """Return draws by block name on the natural scale, as in the result file.
+
+        For example, a positive parameter that is sampled as its logarithm is returned as its value.
+        """
         return self.layout.unflatten(draws)
 
     def start(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """Return a random initial position, here from N(0, I). Subclasses may use another distribution."""
+        """Return a random initial position. The default is a draw from N(0, I)."""
         return jax.random.normal(key, (self.layout.dim,), self.dtype)
 
     def sample_prior(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
@@ -149,14 +154,17 @@ class AbstractPosterior(eqx.Module):
 
     def outputs(self, theta: Float[Array, " dim"], x: Shaped[Array, "batch ..."]) -> Float[Array, "batch output"]:
         """Return the network's outputs for a batch of inputs, if `has_outputs` is true."""
-        raise NotImplementedError(f"{type(self).__name__} has no outputs")
+        raise NotImplementedError(f"{type(self).__name__} has no outputs of a network")
 
     def likelihood_at(self, theta: Float[Array, " dim"]) -> AbstractLikelihood:
         """Return the likelihood with its sampled parameters taken from `theta`, if `has_outputs` is true."""
-        raise NotImplementedError(f"{type(self).__name__} has no outputs")
+        raise NotImplementedError(f"{type(self).__name__} has no outputs of a network")
 
     def noise_widths(self, theta: Float[Array, " dim"], batch: Any) -> Float[Array, " batch"] | None:
-        """Return each row's noise standard deviation, up to a common factor; None if all rows have the same noise."""
+        """Return the noise standard deviation of each row, up to a factor that is the same for all rows.
+
+        Return None if all rows have the same noise.
+        """
         del theta, batch
         return None
 
@@ -165,7 +173,7 @@ class AbstractPosterior(eqx.Module):
         return None
 
     def centre(self) -> Float[Array, " dim"] | None:
-        """Return a mode at which a run computes all control variates; None if no mode is known before the run."""
+        """Return the mode of the posterior for control variates; None if the mode is not known before the run."""
         return None
 
     def log_likelihood_bounds(self, batch: Any) -> Float[Array, " batch"]:

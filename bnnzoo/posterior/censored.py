@@ -1,4 +1,4 @@
-"""Likelihoods of censored targets, of which only an interval is known instead of the value."""
+"""Likelihoods of censored targets: for a censored target, only an interval that contains the value is known."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from bnnzoo.posterior.likelihoods import AbstractLikelihood, Parameter
 
 
 class Censored(AbstractLikelihood):
-    """A likelihood of targets that are given by a lower and an upper bound, `[target, 2]`.
+    """A likelihood of targets that are given by a lower and an upper bound, shape `[target, 2]`.
 
-    If the bounds are equal, the value is known, and `likelihood` gives its density. If they differ, the likelihood is
-    the probability that the value lies strictly between the bounds (Tobin 1958, for one-sided bounds).
+    The field `likelihood` is the likelihood without censoring. If the bounds of a target are equal, its value is known,
+    and `likelihood` gives the density. If the bounds differ, the likelihood is the probability that the value lies
+    strictly between the bounds (Tobin 1958, for one-sided bounds).
     """
 
     task: ClassVar[Literal["regression", "classification"]] = "regression"
@@ -30,20 +31,20 @@ class Censored(AbstractLikelihood):
 
     @property
     def scales_targets(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether the targets may be standardised, as for the likelihood of known values."""
+        """Whether the targets may be standardised, the same as for `likelihood`."""
         return self.likelihood.scales_targets
 
     @property
     def noise_by_row(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether the outputs determine the width of the noise, as for the likelihood of known values."""
+        """Whether the outputs determine the noise scale, the same as for `likelihood`."""
         return self.likelihood.noise_by_row
 
     def num_outputs(self, num_targets: int) -> int:
-        """Return the number of outputs of the likelihood of known values."""
+        """Return the number of outputs that `likelihood` needs."""
         return self.likelihood.num_outputs(num_targets)
 
     def distribution(self, output: Float[Array, " output"]) -> dist.Distribution:
-        """Return the distribution of the uncensored value."""
+        """Return the distribution of the uncensored values."""
         return self.likelihood.distribution(output)
 
     def log_prob(self, output: Float[Array, " output"], target: Shaped[Array, "*target"]) -> Float[Array, ""]:
@@ -53,14 +54,17 @@ class Censored(AbstractLikelihood):
         return log_likelihood(self.likelihood.distribution(output), target[:, 0], target[:, 1])
 
     def sample(self, output: Float[Array, " output"], *, key: PRNGKeyArray) -> Shaped[Array, "*target"]:
-        """Draw one uncensored target."""
+        """Draw the uncensored targets of one datum."""
         return self.likelihood.sample(output, key=key)
 
     def with_exposure(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
         return self.likelihood.with_exposure(output, log_exposure)
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        """Return the largest log-likelihood of a target over all outputs; an interval contributes at most log 1 = 0."""
+        """Return an upper bound of the log-likelihood over all outputs.
+
+        A target with a known value contributes the bound of `likelihood`. An interval contributes log 1 = 0.
+        """
         if target.ndim == 1:
             return self.likelihood.upper_bound(target)
         is_known, count = target[:, 0] == target[:, 1], len(target)
@@ -74,7 +78,7 @@ class Censored(AbstractLikelihood):
         return jnp.sum(jnp.where(is_known, peaks, 0.0))
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the sampled parameters of the likelihood of known values."""
+        """Return the sampled parameters of `likelihood`."""
         return self.likelihood.parameters()
 
     def with_parameters(self, values: Mapping[str, Array]) -> AbstractLikelihood:
@@ -105,10 +109,10 @@ class Censored(AbstractLikelihood):
 
 
 def uncensored(likelihood: AbstractLikelihood) -> AbstractLikelihood:
-    """Return the likelihood of known values, which a recipe names; the argument itself if it is not `Censored`."""
+    """Return the likelihood without censoring: the field `likelihood` of `Censored`, or any other likelihood itself."""
     return likelihood.likelihood if isinstance(likelihood, Censored) else likelihood
 
 
 def has_rates(likelihood: AbstractLikelihood) -> bool:
-    """Whether the likelihood has rates of counts, which an exposure can multiply."""
+    """Whether the outputs of the likelihood contain log rates, so that an exposure can multiply the rates."""
     return type(uncensored(likelihood)).with_exposure is not AbstractLikelihood.with_exposure

@@ -59,7 +59,10 @@ class NegativeBinomial(AbstractLikelihood):
         return output + log_exposure
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        """Return the largest log probability of the counts over all means, and over all dispersions if learned."""
+        """Return the largest log probability of the counts over all means.
+
+        If the dispersion is learned, return the largest over all means and dispersions.
+        """
         if isinstance(self.dispersion, str):
             return Poisson().upper_bound(target)  # the Poisson distribution, dispersion 0, is the most concentrated
         return jnp.sum(jnp.where(target > 0, _peak(target, 1 / jnp.maximum(self.dispersion, _MIN_DISPERSION)), 0))
@@ -69,7 +72,7 @@ class NegativeBinomial(AbstractLikelihood):
         return half_normal("dispersion", self._targets) if isinstance(self.dispersion, str) else ()
 
     def of_targets(self, count: int) -> AbstractLikelihood:
-        """Return the same likelihood for `count` targets, each with its own dispersion."""
+        """Return the same likelihood for `count` targets. If the dispersion is learned, each target has its own."""
         return dataclasses.replace(self, _targets=count)
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:
@@ -112,7 +115,7 @@ class ZeroInflatedPoisson(AbstractLikelihood):
         return jnp.concatenate([log_rate + log_exposure, logit])
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        """Return the bound for the Poisson distribution, which is attained if an extra zero has probability 0."""
+        """Return the bound of the Poisson likelihood. The bound is attained if an extra zero has probability 0."""
         return Poisson().upper_bound(target)
 
     def check(self, targets: np.ndarray, num_targets: int) -> None:

@@ -6,8 +6,8 @@ moves slowly where r is large. A sampler draws from the density of v instead:
 
     w = s v sinh(x) / x,  x = |v| / sqrt(n).
 
-For small r, w is about s v. For large r, log r grows linearly with |v|, so the heavy tails become light (Johnson and
-Geyer 2012, Annals of Statistics 40, doi 10.1214/12-AOS1048, transform random-walk Metropolis in this way).
+For small r, w is about s v. For large r, log r grows linearly with |v|, so the heavy tails become light. Johnson and
+Geyer (2012, Annals of Statistics 40, doi 10.1214/12-AOS1048) use such a map for random-walk Metropolis.
 
 The map is exact, because the density contains its Jacobian: dr / d|v| = s cosh(x) along v, and s sinh(x) / x in the
 n - 1 directions orthogonal to v.
@@ -26,18 +26,18 @@ from bnnzoo.posterior.network import NetworkPosterior
 
 
 class InputWeightCoordinates(eqx.Module):
-    """The map between the parameters theta and the coordinates u, which differ only in the weights of the inputs."""
+    """The map between the parameters theta and the coordinates u. Only the weights of the inputs change."""
 
     scale: Float[Array, ""]
     """The scale s of the Student-t distribution."""
     start: int = eqx.field(static=True)
-    """Index in theta of the first weight of an input."""
+    """Index in theta of the first of all weights of the inputs."""
     shape: tuple[int, int] = eqx.field(static=True)
     """Number of units of the first layer, and number of inputs."""
 
     @classmethod
     def of(cls, posterior: AbstractPosterior) -> InputWeightCoordinates | None:
-        """Return the coordinates; None if the prior is not `ard`, or if the weights of inputs are not sampled."""
+        """Return the map for a posterior; None if its prior is not `ard`, or if no weight of an input is sampled."""
         if not isinstance(posterior, NetworkPosterior) or not isinstance(posterior.prior, Ard):
             return None
         place, shape = input_columns(posterior.layout.network)

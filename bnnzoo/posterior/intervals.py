@@ -1,4 +1,6 @@
-"""Log probabilities of intervals. They are accurate in both tails and have finite gradients.
+"""Log probabilities of intervals, for censored targets.
+
+The log probabilities are accurate in both tails and have finite gradients.
 
 In float32, the usual precision, a probability below 1e-38 underflows to 0. Therefore all computations use logarithms.
 """
@@ -21,9 +23,10 @@ _FAR = -10.0
 _NARROW = 0.02
 """Largest width of a narrow interval, in standard deviations.
 
-The probability of a narrow interval is computed as its width times the density in its middle, with a correction for a
-normal distribution. For a normal distribution, an interval is narrow if its width times max(|middle|, 1) is below this
-limit. For Student's t, its width times (1 + sqrt(df)) must be below twice the limit.
+The probability of a narrow interval is computed as the width times the density in the middle of the interval. For a
+normal distribution, a correction of second order is added. A normal interval is narrow if the width times
+max(|middle|, 1) is below this limit. An interval of Student's t is narrow if the width times (1 + sqrt(df)) is below
+twice this limit.
 """
 _SMALL = 1e-30
 """Below this probability, the logarithm of a tail is computed by a series, because the direct value underflows."""
@@ -34,7 +37,10 @@ _TERMS = 64
 def log_likelihood(
     distribution: dist.Distribution, low: Float[Array, "*target"], high: Float[Array, "*target"]
 ) -> Float[Array, "..."]:
-    """Return the log density at `low` if `low` equals `high`, else the log probability of the open interval.
+    """Return the log-likelihood of each target: a log density or the log probability of an open interval.
+
+    If `low` equals `high`, the value is known, and its log density is returned. The independent targets of a datum are
+    summed.
 
     Raises:
         UsageError: if the probabilities of intervals are not implemented for this distribution.
@@ -84,7 +90,7 @@ def _log_interval(
 def _standardise(distribution: Any, end: Float[Array, "*target"]) -> Float[Array, "..."]:
     """Return an end of the interval, standardised by the location and the scale of the distribution.
 
-    The gradient at an infinite end is 0, and not NaN.
+    The gradient at an infinite end is 0 instead of NaN.
     """
     is_infinite = jnp.isinf(end)
     return jnp.where(is_infinite, end, (jnp.where(is_infinite, 0.0, end) - distribution.loc) / distribution.scale)

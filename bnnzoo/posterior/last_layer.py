@@ -30,11 +30,11 @@ from bnnzoo.posterior.network import NetworkPosterior
 _MAX_FEATURES, _MAX_ELEMENTS = 32, 2**21
 """Largest number of features of the last layer (with the constant 1), and largest number of features times rows.
 
-For larger matrices LAPACK starts several threads, which wait for each other while other chains run: a gradient with 33
-features took ten times as long as one with 31.
+For larger matrices, LAPACK starts several threads. These threads wait for each other while other chains run. A gradient
+with 33 features took ten times as long as a gradient with 31 features.
 """
 _PRIOR_SCALE = 2.0
-"""Scale of the `fan-in` prior in P, whatever the prior of the run is.
+"""Scale of the `fan-in` prior that P assumes, even if the run has another prior.
 
 The scale only matters for directions that the data do not determine.
 """
@@ -49,12 +49,13 @@ class LastLayerCoordinates(eqx.Module):
     indices: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     """For each target, the indices in theta of the weights of its output, then of its bias."""
     noise_indices: tuple[tuple[int, ...], ...] = eqx.field(static=True)
-    """The same indices for the outputs of the noise scales; empty if the network has no such outputs."""
+    """The same indices for the outputs that determine the noise scales; empty if the network has no such outputs."""
 
     @classmethod
     def of(cls, posterior: AbstractPosterior) -> LastLayerCoordinates | None:
-        """Return the coordinates for a posterior; None if it does not support them or has too many features or rows.
+        """Return the map for a posterior; None if the posterior is not supported.
 
+        The number of features must be at most `_MAX_FEATURES`, and features times rows at most `_MAX_ELEMENTS`.
         The noise must be Gaussian or Student's t. The network must end with a linear layer (`ends_with_linear_layer`)
         whose parameters are all sampled.
         """
@@ -94,7 +95,8 @@ class LastLayerCoordinates(eqx.Module):
     ) -> tuple[Float[Array, ""], Float[Array, " num_data"], Float[Array, " dim"]]:
         """Return three values: log prior plus log Jacobian, each datum's log-likelihood, and a gradient.
 
-        The gradient is that of the log density of u, in which `likelihood_power` multiplies the log-likelihoods.
+        The gradient is the derivative of the log density of u with respect to u. In this density, `likelihood_power`
+        multiplies the log-likelihoods.
         """
 
         def parts(u: Float[Array, " dim"]) -> tuple[Float[Array, ""], Float[Array, " num_data"]]:
@@ -130,7 +132,7 @@ class LastLayerCoordinates(eqx.Module):
     def _raw_scales(
         self, theta: Float[Array, " dim"], features: Float[Array, "feature num_data"]
     ) -> Float[Array, "scale num_data"]:
-        """Return the outputs for the noise scales; no rows if the network has no such outputs."""
+        """Return the outputs for the noise scales, before softplus; shape (0, num_data) if the network has none."""
         return theta[np.asarray(self.noise_indices)] @ features if self.noise_indices else features[:0]
 
     def _to_theta(
@@ -150,7 +152,7 @@ class LastLayerCoordinates(eqx.Module):
     ) -> tuple[Float[Array, "target feature feature"], Float[Array, "target feature"]]:
         """Return P and P m of the conditional posterior N(m, P^-1) of the last layer's weights, for each target.
 
-        The values of these weights in `theta` are not used.
+        The result does not depend on the last layer's weights in `theta`.
         """
         rows, num_features = self._rows, len(features)
         y, counts = jnp.asarray(rows.y).T, jnp.ones_like(features[0])
@@ -175,7 +177,7 @@ class LastLayerCoordinates(eqx.Module):
     ) -> Float[Array, "target #num_data"]:
         """Return minus the expected second derivative of each log-likelihood with respect to the mean.
 
-        The result is multiplied by `likelihood_power`. For Student's t with scale s, the negative derivative is
+        The result is multiplied by `likelihood_power`. For Student's t with scale s, minus the expected derivative is
         (df + 1) / (df + 3) / s^2 (Lange, Little and Taylor 1989), and the variance is s^2 df / (df - 2). The second
         axis of the result has size 1 if all rows have the same noise.
         """
@@ -232,7 +234,7 @@ def _unwhiten(
 ) -> tuple[Float[Array, " feature"], Float[Array, ""]]:
     """Return w = m + L^-T z and log |det dw / dz| = -sum_j log L_jj, where P = `precision` and P m = `shift`.
 
-    The manual derivative is faster than JAX's.
+    The manual derivative is faster than the derivative that JAX generates.
     """
     return _unwhiten_forward(precision, shift, z)[0]
 

@@ -122,7 +122,7 @@ def network_layout(network: PyTree, sampled: Callable[[Any], bool] = eqx.is_inex
     for path, leaf in jax.tree_util.tree_leaves_with_path(eqx.filter(network, sampled)):
         name = leaf_name(path)
         if name in blocks:
-            raise UsageError(f"two parameters of the network have the name {name}; rename one of their fields")
+            raise UsageError(f"two parameters of the network have the name {name}; rename one of the two fields")
         if jnp.iscomplexobj(leaf):
             raise UsageError(
                 f"the network's parameter {name} is complex; store its real and imaginary parts as two arrays"

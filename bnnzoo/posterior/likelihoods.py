@@ -1,8 +1,8 @@
 """Likelihoods: the distribution of one datum's target given the network's output, by `numpyro.distributions`.
 
-A likelihood can have sampled parameters of its own, such as a learned noise scale. Like the network's weights, they are
-blocks of the parameter vector `theta`. They are unconstrained in `theta` (the logarithm of a scale), and on their
-natural scale in the result file (the scale). Targets are in the network's units: standardised if the run does so.
+A likelihood can have sampled parameters of its own, such as a learned noise scale. These parameters are blocks of the
+parameter vector `theta`, like the network's weights. `theta` contains unconstrained values, such as the logarithm of a
+scale. The result file contains natural values, such as the scale. Targets are standardised if the run does so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bnnzoo.posterior.hyperparameter import Number, as_number, number
 from bnnzoo.recipe import TargetUnits
 
 _MIN_SCALE = 1e-4
-"""Smallest scale that is an output. It bounds the density of targets that the means fit exactly."""
+"""Lower limit of a scale that a network output determines. It bounds the density of a target that equals its mean."""
 
 
 class Parameter(NamedTuple):
@@ -53,7 +53,7 @@ class AbstractLikelihood(eqx.Module):
     scales_targets: ClassVar[bool] = False
     """Whether the targets may be standardised. Counts and labels must not be standardised."""
     noise_by_row: ClassVar[bool] = False
-    """Whether the outputs determine the width of the noise. The network can then explain a poor fit as noise."""
+    """Whether the network's outputs determine the noise scale. The network can then explain a poor fit as noise."""
 
     @abc.abstractmethod
     def num_outputs(self, num_targets: int) -> int:
@@ -72,15 +72,15 @@ class AbstractLikelihood(eqx.Module):
         return jnp.asarray(self.distribution(output).sample(key))
 
     def class_probabilities(self, output: Float[Array, " output"]) -> Float[Array, " classes"]:
-        """Return the probability of each class given the output; only for classification."""
-        raise NotImplementedError(f"{type(self).__name__} has no classes")
+        """Return the probability of each class given the output. Only likelihoods of class labels support this."""
+        raise NotImplementedError(f"{type(self).__name__} is not a likelihood of class labels")
 
     def with_exposure(self, output: Float[Array, " output"], log_exposure: Float[Array, ""]) -> Float[Array, " output"]:
-        """Return the output with the log exposure added to its log rates; only for counts."""
-        raise NotImplementedError(f"{type(self).__name__} has no rates")
+        """Return the outputs with the log exposure added to the log rates. Only likelihoods of counts support this."""
+        raise NotImplementedError(f"{type(self).__name__} has no log rates, so an exposure is not possible")
 
     def upper_bound(self, target: Shaped[Array, "*target"]) -> Float[Array, ""]:
-        """Return the largest log p(target | output) over all outputs and parameters; infinite if it has no bound."""
+        """Return an upper bound of log p(target | output) over all outputs and parameters; infinite if unbounded."""
         del target
         return jnp.asarray(jnp.inf)
 
@@ -93,7 +93,7 @@ class AbstractLikelihood(eqx.Module):
         return dataclasses.replace(self, **values) if values else self
 
     def of_targets(self, count: int) -> AbstractLikelihood:
-        """Return the same likelihood for `count` targets, each with its own noise (regression), or `count` classes."""
+        """Return the same likelihood for `count` targets or classes. Each target has its own learned parameters."""
         del count
         return self
 
@@ -126,7 +126,7 @@ def exp(u: Any) -> Any:
 
 
 def half_normal(name: str, targets: int) -> tuple[Parameter, ...]:
-    """Return one positive parameter with prior HalfNormal(1) and a value for each target, sampled as its logarithm."""
+    """Return a positive parameter: one value per target with prior HalfNormal(1). The logarithms are sampled."""
     shape = () if targets == 1 else (targets,)
     draw = functools.partial(_log_of_half_normal, shape=shape)
     return (Parameter(name, shape, float(np.log(0.5)), exp, half_normal_of_log, draw),)
@@ -239,7 +239,7 @@ class MixturePerTarget(AbstractLikelihood):
 
 
 class Heteroscedastic(AbstractLikelihood):
-    """N(mean, scale^2), with the mean and the scale as outputs of the network: the noise depends on the input.
+    """N(mean, scale^2), with both mean and scale determined by the network, so that the noise depends on the input.
 
     If `df` is finite, the distribution is Student's t with this location and scale, for noise that also has outliers.
     """

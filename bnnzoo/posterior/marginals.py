@@ -1,8 +1,8 @@
 """Marginal distribution functions (CDFs) of the targets of one datum.
 
 NumPyro defines `cdf` for most univariate distributions. This module adds independent targets, mixtures, zero inflation,
-and values outside the support. Call its functions in float64. In float32, the errors of the incomplete gamma and beta
-functions are up to 0.03 for large counts, and 0.04 for Student's t with a million degrees of freedom.
+and values outside the support. Call the functions of this module in float64. In float32, the errors of the incomplete
+gamma and beta functions are up to 0.03 for large counts, and 0.04 for Student's t with a million degrees of freedom.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from jaxtyping import Array, Bool, Float
 from numpyro.distributions.discrete import ZeroInflatedProbs
 
 _POISSON_SIZE = 1e8
-"""Size parameter above which the CDF of a negative binomial is computed as that of a Poisson distribution.
+"""Largest size parameter for which the CDF of a negative binomial is computed by the incomplete beta function.
 
-The incomplete beta function of the negative binomial is inaccurate there.
+For larger values the incomplete beta function is inaccurate, and the CDF of a Poisson distribution is used.
 """
 _MAX_SUMMED = 32
-"""Number below which the CDF of a count is computed as a sum of probabilities.
+"""Limit below which the CDF of a count is computed as a sum of probabilities.
 
-JAX's incomplete gamma and beta functions take about a microsecond per value, and a sum of 32 terms a tenth of that.
+A sum of 32 terms takes about a tenth of the time of JAX's incomplete gamma and beta functions.
 """
 
 
@@ -36,7 +36,7 @@ def marginal_cdf(distribution: Any, value: Float[Array, "..."]) -> Float[Array, 
         value: one value for each target; values may be infinite.
 
     Raises:
-        NotImplementedError: if NumPyro has no distribution function for this distribution.
+        NotImplementedError: if the marginal distribution functions of this distribution are not implemented.
     """
     if isinstance(distribution, dist.Independent):
         return marginal_cdf(distribution.base_dist, value)
@@ -59,7 +59,7 @@ def marginal_cdf(distribution: Any, value: Float[Array, "..."]) -> Float[Array, 
     if hasattr(distribution, "marginal_cdf"):  # a distribution that wraps another one
         return distribution.marginal_cdf(value)
     if distribution.event_shape:
-        raise NotImplementedError(f"{type(distribution).__name__} has no distribution function of single targets")
+        raise NotImplementedError(f"{type(distribution).__name__}: the CDF of a single target is not implemented")
     return _cdf_on_support(distribution, value)
 
 
@@ -142,9 +142,9 @@ def _cdf_of_counts(
         value: the values.
         zero_probability: the probability of the count 0.
         ratio: function that returns the probability of a count, divided by the probability of the previous count.
-        evaluate: function that returns the CDF by a special function, given a mask and the counts. The mask marks the
-            counts whose CDF is a sum. These counts are replaced by 0, and `evaluate` should replace their parameters by
-            simple ones, because a special function iterates until all elements have converged.
+        evaluate: function that computes the CDF by a special function, given a mask and the counts. Where the mask is
+            true, the count is 0 and the result is not used. There `evaluate` should use parameters for which the
+            special function converges fast, because it iterates until all elements have converged.
     """
     count = jnp.floor(value)
     is_summed = (count >= 0) & (count < _MAX_SUMMED) & (zero_probability > 0)
@@ -156,7 +156,7 @@ def _cdf_of_counts(
 
 
 def _cdf_of_student_t(distribution: dist.StudentT, value: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return the CDF. It has a closed form for 4 degrees of freedom, the default of the likelihood `student-t`."""
+    """Return the CDF. For 4 degrees of freedom (the default of the likelihood `student-t`), use the closed form."""
     df, loc, scale = (jnp.asarray(number) for number in (distribution.df, distribution.loc, distribution.scale))
     t = (value - loc) / scale
     is_four = df == 4

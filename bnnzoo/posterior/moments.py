@@ -29,10 +29,10 @@ class Moments(AbstractPrior):
     sds: Values
     """Standard deviations of the draws, by the name of the block."""
     factor: Float[Array | np.ndarray, "dim dim"] | None = None
-    """Cholesky factor of the covariance of the sampled parameters of the network; None if they are independent.
+    """Cholesky factor of the covariance of the network's sampled parameters; None if they are independent.
 
-    If the layout has other parameters than the sampled ones, as in the training of all parameters, the factor is not
-    used, and all parameters are independent.
+    The factor is only used for a layout with the same number of parameters. For any other layout, the parameters are
+    independent, for example while all parameters of a partly sampled network are trained.
     """
 
     def distribution(self, layout: Layout) -> dist.Distribution:
@@ -43,8 +43,8 @@ class Moments(AbstractPrior):
         """
         if self._is_dependent(layout):
             raise UsageError(
-                "[[prior_from]]: the parameters are dependent in this prior, but the sampler needs independent "
-                "parameters; use another sampler"
+                "[[prior_from]]: the parameters are dependent in this prior, but this sampler requires independent "
+                "parameters; use another sampler, such as nuts"
             )
         sds = {block.name: self.sds.get(block.name, np.ones(block.shape)) for block in layout.blocks}
         return dist.Normal(self._mean(layout), layout.flatten(sds))

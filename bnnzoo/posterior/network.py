@@ -23,7 +23,7 @@ from bnnzoo.posterior.priors import AbstractPrior
 from bnnzoo.posterior.subspace import SubspaceNetwork
 
 _MIN_BUCKET = 16
-"""Smallest step of `in_bucket`, which rounds up the number of rows to a multiple of a step."""
+"""Smallest step of `in_bucket`. The method rounds the number of rows up to a multiple of a step."""
 
 
 class NetworkPosterior(AbstractPosterior):
@@ -54,12 +54,12 @@ class NetworkPosterior(AbstractPosterior):
     expansion: PyTree = None
     """Derivatives of the log-likelihood at `centre()`, computed once for all chains; None if not computed."""
     adds_by_block: bool = eqx.field(static=True, default=False)
-    """Whether `total_log_likelihood` adds the rows of each block at once, without an array of the values of all rows.
+    """Whether `total_log_likelihood` sums block by block, without an array of the log-likelihoods of all rows.
 
-    The two sums differ by rounding. The value is true for rows in temporary files.
+    The order of summation changes the rounding. The value is true if the rows are stored in temporary files.
     """
     adds_unsampled: bool = eqx.field(static=True, default=False)
-    """Whether predictions vary along the directions that are not sampled, too (`SubspaceNetwork.change_by_others`)."""
+    """Whether predictions also include variation along unsampled directions (`SubspaceNetwork.change_by_others`)."""
 
     @classmethod
     def of(
@@ -104,7 +104,7 @@ class NetworkPosterior(AbstractPosterior):
                 start = own_blocks[-1].stop
         if clashes := {block.name for block in layout.blocks} & {block.name for block in own_blocks}:
             raise UsageError(
-                f"{min(clashes)} is the name of a parameter of the network and of another parameter; rename the "
+                f"{min(clashes)} is the name of a parameter of the network and of the likelihood or prior; rename the "
                 "network's field"
             )
         sampled_part, fixed_part = eqx.partition(network, sampled)
@@ -134,12 +134,12 @@ class NetworkPosterior(AbstractPosterior):
         return dataclasses.replace(self, data=_with_last_repeated(self.data, missing), _rows=self.num_data)
 
     def in_bucket(self) -> NetworkPosterior:
-        """Return the same posterior with rows of padding that have log-likelihood 0, up to a round number of rows.
+        """Return the same posterior with padding up to a round number of rows. Padding has log-likelihood 0.
 
         The number of added rows is below an eighth of the number of rows, or below 16 for few rows. Posteriors with
         nearly the same number of rows then share their compiled programs, for example in cross-validation. The
-        posterior density does not change, except by rounding. Afterwards `num_data` includes the padding, and
-        mini-batches can contain it.
+        posterior density does not change, except by rounding. In the returned posterior, `num_data` includes the
+        padding, and mini-batches can contain rows of padding.
         """
         count = self.num_data
         step = max(_MIN_BUCKET, 1 << max(0, count.bit_length() - 4))
@@ -166,7 +166,7 @@ class NetworkPosterior(AbstractPosterior):
         )
 
     def prior_at(self, values: Mapping[str, Array]) -> AbstractPrior:
-        """Return the prior of the weights, with the sampled parameters of the prior, such as scales, set.
+        """Return the prior of the weights with its sampled parameters, such as scales, set to `values`.
 
         Args:
             values: unconstrained values of the sampled parameters, by block name.
@@ -207,7 +207,7 @@ class NetworkPosterior(AbstractPosterior):
         return self.over_data(batch_features)
 
     def noise_widths(self, theta: Float[Array, " dim"], batch: AnyData) -> Float[Array, " batch"] | None:
-        """Return each row's noise sd (geometric mean over the targets); None unless the outputs determine the noise."""
+        """Return each row's noise sd (geometric mean over targets); None if the outputs do not determine the noise."""
         if not self.likelihood.noise_by_row:
             return None
         outputs = self.outputs(theta, jnp.asarray(batch.x))
@@ -223,7 +223,7 @@ class NetworkPosterior(AbstractPosterior):
         return self.network.centre if isinstance(self.network, SubspaceNetwork) else None
 
     def inputs(self, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch ..."]:
-        """Return a batch of inputs as the network receives them: without the exposure, and integers standardised."""
+        """Return the network's inputs for a batch: without the exposure; integer inputs are standardised."""
         if self.has_exposure:
             x = x[:, :-1]
         if jnp.issubdtype(x.dtype, jnp.floating):
@@ -334,6 +334,6 @@ class NetworkPosterior(AbstractPosterior):
 def _with_last_repeated(data: PyTree, count: int) -> PyTree:
     """Return arrays with `count` copies of the last row appended.
 
-    A copy of a row, unlike a row of zeros, gives finite values, so it cannot cause NaN before its values are discarded.
+    A copy of a row gives finite values. A row of zeros could give NaN, even though its values are discarded.
     """
     return jax.tree.map(lambda a: np.concatenate([np.asarray(a), np.repeat(np.asarray(a)[-1:], count, 0)]), data)

@@ -23,7 +23,7 @@ from bnnzoo.posterior.hyperparameter import Number
 from bnnzoo.posterior.layout import Block, Layout
 
 _REACH = 2.0
-"""Initial positions are uniform on [-_REACH, _REACH] in unconstrained space, as in Stan."""
+"""Largest absolute coordinate of an initial position in unconstrained space, as in Stan."""
 
 
 _FILE_NAME = re.compile(r"(?!(?:chain|draw)$)[^/.\x00][^/\x00]{0,179}")
@@ -54,21 +54,21 @@ class NumpyroPosterior(AbstractPosterior):
         """Construct the posterior of `model(*args, **kwargs)`, given its observed sites.
 
         Raises:
-            UsageError: if a latent site is discrete, if no site is observed, if data are not finite or are not
-                arguments of the model, if the model subsamples a plate, has a parameter without a prior
-                (`numpyro.param`) or a site whose name a result file cannot contain, or if NumPyro finds no initial
-                position with a finite density.
+            UsageError: if a latent site is discrete, if no site is observed, or if the model contains a subsampled
+                plate, a parameter without a prior (`numpyro.param`) or an invalid name of a site. Also if an argument
+                contains values that are not finite, if no argument is an array, or if NumPyro finds no initial position
+                with a finite density.
         """
         trace = handlers.trace(handlers.seed(model, 0)).get_trace(*args, **kwargs)
         _check_sites(trace.values())
         sites = [site for site in trace.values() if site["type"] == "sample"]
         discrete = [site["name"] for site in sites if not site["is_observed"] and site["fn"].support.is_discrete]
         if discrete:
-            raise UsageError(f"site {discrete[0]} is discrete and has no gradient; marginalise it (sum it out)")
+            raise UsageError(f"site {discrete[0]} is discrete and has no gradient; sum over its values in the model")
         observed = [site for site in sites if is_observation(site)]
         if not observed:
             raise UsageError(
-                "the model has no observed site; give a site obs=..., and pass the data as arguments of the model"
+                "the model has no observed site; set obs=y for a site, and pass y to the model as an argument"
             )
         for number, leaf in enumerate(jax.tree.leaves((args, kwargs))):
             if isinstance(leaf, jax.Array | np.ndarray) and leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
@@ -116,13 +116,13 @@ class NumpyroPosterior(AbstractPosterior):
         if not any(arrays):
             argument_types = ", ".join(type(leaf).__name__ for leaf in (*args, *kwargs.values())) or "none"
             raise UsageError(
-                "the data must be arguments of the model, as arrays: NumpyroPosterior.of(model, x, y) (got "
-                f"{argument_types})"
+                "the arguments of the model must contain the data as arrays, as in NumpyroPosterior.of(model, x, y) "
+                f"(got {argument_types})"
             )
         return build(False, tuple(arrays))
 
     def _rows_are_independent(self) -> bool:
-        """Whether the log-likelihood of each row, and the prior, do not change if other rows are removed."""
+        """Whether the prior and the log-likelihood of each row stay the same if other rows are removed."""
         if self.num_data < 2:
             return False
         # Every parameter is tested at two nonzero values with opposite signs, because a term that couples rows may be
@@ -201,7 +201,7 @@ class NumpyroPosterior(AbstractPosterior):
     def log_likelihood(
         self, theta: Float[Array, " dim"], batch: tuple[Array | np.ndarray, ...]
     ) -> Float[Array, " batch"]:
-        """Return the log-likelihood of each row; one value for all observations if rows are not independent."""
+        """Return the log-likelihood of each row. If the rows are not independent, return one value for all of them."""
         if self.by_row:
             _, observed = self._densities(theta, batch)
             return sum(
@@ -264,7 +264,8 @@ def _check_sites(sites: Iterable[Mapping[str, Any]]) -> None:
     """Check the sites of a model.
 
     Raises:
-        UsageError: if a plate subsamples, if a parameter has no prior, or if a name is not possible in a result file.
+        UsageError: if a plate is subsampled, if a parameter has no prior, or if a result file cannot contain the name
+            of a site.
     """
     for site in sites:
         name = site["name"]
@@ -273,9 +274,9 @@ def _check_sites(sites: Iterable[Mapping[str, Any]]) -> None:
                 f"plate {name}: subsample_size is not supported; remove it, because the sampler draws the mini-batches"
             )
         if site["type"] == "param":
-            raise UsageError(f"param {name} has no prior; make it a site, numpyro.sample({name!r}, ...)")
+            raise UsageError(f"param {name} has no prior; use numpyro.sample({name!r}, ...) instead")
         if site["type"] in ("sample", "deterministic") and not _FILE_NAME.fullmatch(name):
             raise UsageError(
-                f"site {name!r}: a result file cannot contain this name; use a name of at most 180 characters "
-                "without /, not starting with a dot, and not chain or draw; in handlers.scope, use divider='_'"
+                f"site {name!r}: a result file cannot contain this name; use at most 180 characters, no /, and "
+                "no dot at the start; the names chain and draw are reserved; with handlers.scope, set divider='_'"
             )

@@ -16,7 +16,7 @@ from bnnzoo.posterior.network import NetworkPosterior
 
 
 class Table(eqx.Module):
-    """A network that looks up its outputs: an input is the index of a row, and the parameters are the outputs."""
+    """A network that looks up its outputs. The input is a row index, and the parameters are the outputs of all rows."""
 
     f: Float[Array, "row output"]
 
@@ -25,7 +25,10 @@ class Table(eqx.Module):
 
 
 class Outputs(eqx.Module):
-    """The values to store for a position: the network's outputs at `x`, then the parameters outside the network."""
+    """The values to store for a position: the network's outputs at `x`, then the other sampled parameters.
+
+    The other parameters belong to the likelihood and the prior.
+    """
 
     posterior: NetworkPosterior
     x: Shaped[Array | np.ndarray, "row ..."]
@@ -33,7 +36,7 @@ class Outputs(eqx.Module):
 
     @classmethod
     def at_inputs(cls, posterior: NetworkPosterior, x: Shaped[np.ndarray, "row ..."]) -> Outputs:
-        """Construct the outputs for a whole network's posterior, at inputs `x` in the same form as in its data."""
+        """Construct the outputs of a posterior's network at the inputs `x`, in the form of `posterior.data.x`."""
         theta = jax.ShapeDtypeStruct((posterior.layout.dim,), posterior.dtype)
         shape = jax.eval_shape(lambda t: posterior.predictive(t, jnp.asarray(x))[1], theta).shape
         blocks = [Block("f", shape, 0)]

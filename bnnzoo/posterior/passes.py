@@ -20,7 +20,7 @@ _BLOCK_ELEMENTS = 2**21
 _PROBE_ROWS = 509
 """Number of rows with which a function is traced to find its largest intermediate array.
 
-A prime number is hardly ever the width of a layer, so an axis of this length is an axis of rows.
+A prime number is hardly ever the width of a layer, so an axis of this length is assumed to be the axis of rows.
 """
 
 
@@ -37,7 +37,7 @@ def over_blocks(
 
 
 def total(data: PyTree, num_data: int, function: Callable[[PyTree], Float[Array, " batch"]]) -> Float[Array, ""]:
-    """Return the sum of the row values of `function(batch)` over the first `num_data` rows, added block by block."""
+    """Return the sum of a function over the first `num_data` rows, block by block; `function` returns row values."""
     size = max(64, _BLOCK_ELEMENTS // widest(data, function))
     if _shards(data) > 1 or num_data <= size:
         return jnp.sum(over_blocks(data, num_data, function))
@@ -108,8 +108,8 @@ def sum_over_blocks(
 
     The last block may overlap the previous block. In the last block, rows of the overlap have weight 0. Rows of padding
     also have weight 0. All other weights are 1. On a mesh, each device splits its own rows into blocks, and `size` is
-    the total number of rows of the devices' blocks. The function `add` combines the values of two blocks. A
-    value of zeros must not change the other value.
+    the total number of rows of the devices' blocks. The function `add` combines the values of two blocks, by
+    default by addition. A value of zeros must not change the value that it is combined with.
     """
     shards = _shards(data)
     if shards == 1:
@@ -146,7 +146,7 @@ def _shards(data: PyTree) -> int:
 
 
 def _fold_by_device(data: PyTree, shards: int) -> PyTree:
-    """Return the rows by device, `[shard, row, ...]`. An operation on each shard then needs no communication."""
+    """Return the rows of each device, `[device, row, ...]`. An operation on each device then needs no communication."""
 
     def fold(leaf: Array) -> Array:
         # Do not use -1 in the shape: JAX cannot compute it for the inputs of a density, which have no columns.

@@ -7,15 +7,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
 _SORT_BELOW = 64
-"""Largest `total` for which the indices are sorted by random bits.
+"""Largest `total` for which random bits are sorted to obtain a permutation.
 
-A Feistel network on the few bits of such an index is not random enough.
+For larger values a Feistel network computes the permutation. For few bits, such a network is not random enough.
 """
 _ROUNDS = 8
 
 
 def uniform_indices(size: int, total: int, *, key: PRNGKeyArray) -> Int[Array, " size"]:
-    """Draw `size` independent indices out of `0..total-1`, all equally likely up to one part in 2^32 / total.
+    """Draw `size` independent indices out of `0..total-1`, equally likely up to a relative error of total / 2^32.
 
     An index is the high word of a 32 x 32 bit product (Lemire 2019), at a quarter of the cost of `jax.random.randint`.
     """
@@ -23,7 +23,7 @@ def uniform_indices(size: int, total: int, *, key: PRNGKeyArray) -> Int[Array, "
 
 
 def integers_below(total: int | UInt32[Array, ""], size: int, *, key: PRNGKeyArray) -> UInt32[Array, " size"]:
-    """Draw `size` independent integers out of `0..total-1`, all equally likely up to one part in 2^32 / total."""
+    """Draw `size` independent integers out of `0..total-1`, equally likely up to a relative error of total / 2^32."""
     bits = jax.random.bits(key, (size,), jnp.uint32)
     low, high = jnp.uint32(total & 0xFFFF), jnp.uint32(total >> 16)
     bits_low, bits_high = bits & 0xFFFF, bits >> 16
@@ -38,9 +38,9 @@ def distinct_indices(
     """Draw `size` different indices out of `0..total-1`, uniformly and in random order.
 
     The key determines a permutation of `0..total-1`. The result is the part of the permutation that begins at position
-    `start`. For a large `total`, a Feistel network with this key permutes `0..2^bits-1`. The network is applied to a
-    value repeatedly, until the value is below `total` (Black and Rogaway 2002). The cost depends on `size`, not on
-    `total`.
+    `start`. For a large `total`, a Feistel network with this key permutes `0..2^bits-1`, where 2^bits is the smallest
+    power of 2 that is at least `total`. The network is applied to a value repeatedly, until the value is below `total`
+    (Black and Rogaway 2002). The cost depends on `size`, not on `total`.
 
     Raises:
         ValueError: if `size` exceeds `total`.
@@ -57,8 +57,8 @@ def distinct_indices(
 def permuted(positions: UInt32[Array, " size"], total: int, *, key: PRNGKeyArray) -> Int[Array, " size"]:
     """Return the values of a random permutation of `0..total-1` at some positions. The key determines the permutation.
 
-    The permutation is not stored. A Feistel network computes it from the bits of a position, see `distinct_indices`.
-    `total` must be at least 65.
+    The permutation is not stored. A Feistel network computes each value from the bits of its position, see
+    `distinct_indices`. `total` must be at least 65.
     """
     bits = (total - 1).bit_length()
     low = bits // 2

@@ -1,4 +1,4 @@
-"""The log probability of Poisson counts. It is accurate in float32 also for large counts."""
+"""The log probability of Poisson counts, accurate in float32 also for large counts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from jaxtyping import Array, Shaped
 def log_probability(log_rate: Shaped[Array, "*#count"], count: Shaped[Array, "*#count"]) -> Shaped[Array, "..."]:
     """Return y f - e^f - log y! for counts y and log rates f.
 
-    It is computed as its maximum over f minus a difference. The result is then accurate for large counts, and no
-    gradient is NaN.
+    The value is computed as its maximum over f, minus the distance from this maximum. The result is then accurate for
+    large counts, and no gradient is NaN.
     """
     is_zero, positive_count = count == 0, jnp.maximum(count, 1.0)
     log_ratio = jnp.where(is_zero, 0.0, log_rate) - jnp.log(positive_count)
@@ -21,9 +21,10 @@ def log_probability(log_rate: Shaped[Array, "*#count"], count: Shaped[Array, "*#
 
 
 def peak(count: Shaped[Array, "*count"]) -> Shaped[Array, "*count"]:
-    """Return the largest log probability y log m - m - log y! of a count y >= 1 over all means m; it is at m = y.
+    """Return the largest log probability y log m - m - log y! of a count y >= 1 over all means m.
 
-    For y >= 10 Stirling's series is used, because the large terms would cancel. The error of the series is below 1e-10.
+    The maximum is at m = y. For y >= 10 Stirling's series is used, because the large terms would cancel. The error of
+    the series is below 1e-10.
     """
     mean = jnp.maximum(count, 1.0)
     series = jnp.log(2 * jnp.pi * mean) / 2 + (1 / 12 - (1 / 360 - 1 / 1260 / mean**2) / mean**2) / mean

@@ -24,14 +24,14 @@ from bnnzoo.posterior.likelihoods import Parameter, exp
 
 
 class AbstractPrior(eqx.Module):
-    """A prior of the parameters of a network, which are independent unless a subclass overrides `log_prob`."""
+    """A prior of a network's parameters. The parameters are independent unless a subclass overrides `log_prob`."""
 
     @abc.abstractmethod
     def distribution(self, layout: Layout) -> dist.Distribution:
         """Return the univariate distribution of each parameter: batch shape `[]` (the same for all) or `[dim]`."""
 
     def parameters(self, layout: Layout) -> tuple[Parameter, ...]:
-        """Return the sampled parameters of the prior itself, such as scales, given the network's blocks `layout`."""
+        """Return the sampled parameters of the prior itself, such as scales, for a network with the given layout."""
         del layout
         return ()
 
@@ -41,7 +41,12 @@ class AbstractPrior(eqx.Module):
         return self
 
     def of_likelihood(self, name: str, parameter: Parameter) -> Parameter:
-        """Return `parameter`, the likelihood's parameter in the block `name`. A subclass may replace its prior."""
+        """Return a parameter of the likelihood. A subclass may return the parameter with another prior.
+
+        Args:
+            name: name of the parameter's block.
+            parameter: the parameter with the prior that the likelihood defines.
+        """
         del name
         return parameter
 

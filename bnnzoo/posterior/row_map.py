@@ -1,4 +1,4 @@
-"""Functions of rows that are evaluated shard by shard: in this process, or on other machines that hold the rows."""
+"""Evaluation of functions on shards (parts) of the rows, in this process or on other machines that hold the rows."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class RowMap(Protocol):
         Args:
             function: function that can be pickled.
             shared: the same argument for all shards; it can be pickled.
-            rows: arrays whose first axis is the row. None is passed on to the function.
+            rows: arrays whose first axis is the row. In place of an array, None is passed to the function unchanged.
         """
         ...
 
 
 def map_locally(function: Callable[..., T], shared: Any, *rows: Shaped[np.ndarray, "row ..."] | None) -> list[T]:
-    """Evaluate a function of all rows in this process, see `RowMap`."""
+    """Evaluate a function in this process, with all rows as a single shard. The arguments are those of `RowMap`."""
     return [function(shared, *rows)]

@@ -60,7 +60,7 @@ class Site(eqx.Module):
     """
 
     row: NumpyroPosterior
-    """Posterior given only one row. To predict another row, the inputs of that row replace the inputs of this row."""
+    """Posterior with a single row as data. A prediction replaces the inputs of this row by those of the new row."""
     layout: Layout = eqx.field(static=True)
     """Layout of the latent sites on their natural scale, as the result file stores them."""
     name: str = eqx.field(static=True)
@@ -74,10 +74,10 @@ class Site(eqx.Module):
         """Construct the site of a posterior.
 
         Raises:
-            UsageError: if the rows are not independent, if several sites are observed, if the observed values are not
-                exactly one of the arguments, if the targets or one of several inputs have more than two axes, if a row
-                has several labels, if a numeric target has no mean or variance, or if the model fails or changes its
-                density for a single row.
+            UsageError: if the rows are not independent, if several sites are observed, or if the observed values are
+                not exactly one of the arguments. Also if the targets or one of several inputs have more than two axes,
+                if a row has several labels, or if a numeric target has no mean or variance. Also if the model fails for
+                a single row, or if the density of a row then changes.
         """
         if not posterior.by_row:
             raise UsageError(
@@ -117,11 +117,11 @@ class Site(eqx.Module):
     def predictive(
         self, natural: Float[Array, " dim"], x: Shaped[Array, "batch ..."]
     ) -> tuple[SiteDistribution, Shaped[Array, "batch ..."]]:
-        """Return the distribution of the site given a draw, and `x`, which takes the place of network outputs."""
+        """Return two values: the distribution of the site given a draw, and `x` in place of network outputs."""
         return SiteDistribution(self, self.layout.unflatten(natural)), x
 
     def x(self, posterior: NumpyroPosterior) -> Shaped[np.ndarray, "num_data ..."]:
-        """Return the inputs of a posterior's rows. If the model has no inputs, return the targets.
+        """Return the inputs of a posterior's rows. If the model has no inputs, return the targets instead.
 
         Raises:
             UsageError: if there are several inputs and one of them has more than two axes.
@@ -133,7 +133,8 @@ class Site(eqx.Module):
             return next(iter(input_arrays.values()))
         if wide_inputs := [name for name, values in input_arrays.items() if values.ndim > 2]:
             raise UsageError(
-                f"argument {wide_inputs[0]} has more than two axes and is not the only input; flatten its rows"
+                f"argument {wide_inputs[0]} has more than two axes and is not the only input; reshape it "
+                "to [row, column]"
             )
         return np.concatenate([values.reshape(len(values), -1) for values in input_arrays.values()], 1)
 
@@ -142,10 +143,12 @@ class Site(eqx.Module):
         return np.asarray(posterior.data[self.observed.number])
 
     def _check(self, posterior: NumpyroPosterior, theta: Float[Array, " dim"], values: dict[str, Array]) -> None:
-        """Compute the density of some rows twice, row by row and all together, and check that the results agree.
+        """Check that the density of a row is the same if the model is called with this row only.
+
+        At most `_TRIED_ROWS` rows are checked.
 
         Raises:
-            UsageError: if the densities differ, if the model fails on one row, or if a numeric target has no mean or
+            UsageError: if a density differs, if the model fails for a single row, or if a numeric target has no mean or
                 variance.
         """
         checked_rows = np.arange(min(posterior.num_data, _TRIED_ROWS))
@@ -162,7 +165,7 @@ class Site(eqx.Module):
         except Exception as error:  # a model may raise any error if it is called with one row
             raise UsageError(
                 f"cannot predict single rows: the model fails if it is called with one row ({type(error).__name__}: "
-                f"{' '.join(str(error).split())[:100]}); write the model for any number of rows"
+                f"{' '.join(str(error).split())[:100]}); change the model so that the number of rows may be 1"
             ) from error
         if single_densities is None or jnp.isnan(means).any():
             raise UsageError(
@@ -212,7 +215,7 @@ class SiteDistribution(eqx.Module):
 
 
 class _OneRow(dist.Distribution):
-    """The distribution of one row's target, made from the distribution of a batch that contains only this row."""
+    """The distribution of one row's target, without the row axis of the batch that contains only this row."""
 
     arg_constraints: Mapping[str, Any] = {}
 
@@ -284,7 +287,7 @@ def _observed(site: Mapping[str, Any], arguments: list[Argument], posterior: Num
 
 
 def _num_classes(site: Mapping[str, Any], target: Argument) -> int:
-    """Return the number of classes if the site has labels; 0 if it is numeric.
+    """Return the number of classes of a site; 0 if its values are numeric.
 
     Raises:
         UsageError: if the target of a row is several labels, or an array of numbers with more than one axis.
@@ -296,6 +299,6 @@ def _num_classes(site: Mapping[str, Any], target: Argument) -> int:
     if len(target.shape) > 1 or (is_label and target.size > 1):
         raise UsageError(
             f"site {site['name']}: a row of {target.name} has shape {list(target.shape)}, but predictions need "
-            "one label or a vector of numbers per row"
+            f"one label or a vector of numbers per row; reshape {target.name} to [row] (labels) or [row, target]"
         )
     return len(base_distribution.enumerate_support(expand=False)) if is_label else 0

@@ -1,4 +1,4 @@
-"""Partly stochastic networks: only some parameters are sampled. The others are trained once and stay fixed."""
+"""Partly stochastic networks: only some parameters are sampled. The other parameters are trained once, then fixed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sampled_names(stochastic: str, network: PyTree, last: PyTree | None) -> froz
         last: the last layer, a module inside `network`. None means the module that contains the last parameter.
 
     Raises:
-        UsageError: if no parameter matches a pattern. The message does not name the option or file of the pattern.
+        UsageError: if no parameter matches a pattern. The caller must add the option or file that contains it.
     """
     leaves = named_leaves(network)
     selected: set[str] = set()
@@ -50,7 +50,12 @@ def sampled_names(stochastic: str, network: PyTree, last: PyTree | None) -> froz
 
 
 def last_names(network: PyTree, last: PyTree | None) -> set[str]:
-    """Return the names that the last layer's parameters have in the whole network; for `last`, see `sampled_names`."""
+    """Return the names of the last layer's parameters in the whole network.
+
+    Args:
+        network: the network.
+        last: the last layer, as for `sampled_names`.
+    """
     if last is not None:
         last_ids = {id(leaf) for leaf in named_leaves(last).values()}
         return {name for name, leaf in named_leaves(network).items() if id(leaf) in last_ids}

@@ -20,9 +20,9 @@ from bnnzoo.posterior.likelihoods import Parameter
 from bnnzoo.posterior.priors import AbstractPrior
 
 _KINDS = {"identified": False, "linearised": True}
-"""Values of `--stochastic` that sample a subspace, and whether each of them linearises the network at the mode."""
+"""Values of `--stochastic` that sample a subspace. True if the value also linearises the network at the mode."""
 COORDINATES = "z"
-"""Name of the sampled block."""
+"""Name of the block of the coordinates z in the parameter vector."""
 
 
 class SubspaceChoice(NamedTuple):
@@ -30,9 +30,9 @@ class SubspaceChoice(NamedTuple):
 
     kind: str
     tau: float | None
-    """Threshold for the curvature of the posterior in a direction, divided by the curvature of the prior.
+    """Threshold for the ratio of the posterior's curvature to the prior's curvature in a direction.
 
-    Directions above the threshold are sampled. None means that the threshold is chosen automatically.
+    Directions with a larger ratio are sampled. None means that the threshold is chosen automatically.
     """
 
     @property
@@ -45,7 +45,7 @@ class SubspaceChoice(NamedTuple):
         """Return the subspace that `--stochastic` names, or None if it names parameters.
 
         Raises:
-            UsageError: if TAU is not a finite number >= 0. The message does not name the option or file with TAU.
+            UsageError: if TAU is not a finite number >= 0. The caller must add the option or file that contains TAU.
         """
         kind, separator, text = (part.strip() for part in stochastic.partition(":"))
         if kind not in _KINDS:
@@ -66,8 +66,8 @@ class SubspaceChoice(NamedTuple):
 class SubspaceNetwork(eqx.Module):
     """A network with the parameters theta = mode + basis z. Its only sampled leaf is z.
 
-    If the network is linearised, its outputs are f(x, mode) + J(x, mode) basis z, where J is the Jacobian. They are
-    affine in z, so that the model is a generalised linear model.
+    If the network is linearised, its outputs are f(x, mode) + J(x, mode) basis z, where J is the Jacobian. These
+    outputs are affine in z, so the model is a generalised linear model.
     """
 
     z: Float[Array, " direction"]
@@ -76,9 +76,10 @@ class SubspaceNetwork(eqx.Module):
     centre: Float[Array, " dim"]
     """Mode of the posterior in this subspace: zeros for z, followed by the sampled parameters of the likelihood."""
     others: Float[Array, "parameter other"] | None
-    """Factor F of the other directions, which are not sampled: given z, they are N(0, F F') by Laplace's approximation.
+    """Factor F of the covariance along the other directions, which are not sampled.
 
-    None if the parameters stay at the mode in these directions.
+    In Laplace's approximation, given z, the deviation from the mode along these directions is N(0, F F'). None if the
+    parameters stay at the mode along these directions.
     """
     rest: PyTree
     """The leaves of the network that are not parameters, such as functions."""
@@ -95,7 +96,7 @@ class SubspaceNetwork(eqx.Module):
         Args:
             network: the whole network.
             fixed: the arrays `mode`, `basis` and `centre`, and `others` if predictions include the other directions;
-                empty before they are known.
+                empty before these arrays are known.
             num_own: number of sampled parameters of the likelihood.
             is_linearised: whether outputs are linearised at the mode.
 
@@ -173,14 +174,15 @@ class SubspaceNetwork(eqx.Module):
 class InducedNormal(AbstractPrior):
     """The density of a normal prior on the subspace theta = mode + basis z, as a function of z.
 
-    The columns of the basis, divided by the standard deviations of the prior, must be orthogonal. Then the coordinates
-    of z are independent: log p(mode + basis z) is the log density of N(mean, diag(scale^2)) at z, plus a constant.
+    The columns of the basis must be orthogonal after each row is divided by the prior standard deviation of its
+    parameter. The coordinates of z are then independent: log p(mode + basis z) is the log density of
+    N(mean, diag(scale^2)) at z, plus a constant.
     """
 
     mean: Float[np.ndarray, " direction"]
     scale: Float[np.ndarray, " direction"]
     prior: AbstractPrior
-    """Prior of the whole network, which also determines the priors of the likelihood's parameters."""
+    """Prior of the whole network. It also determines the priors of the likelihood's parameters."""
 
     @classmethod
     def of_subspace(cls, prior: AbstractPrior, network: SubspaceNetwork) -> InducedNormal:
@@ -204,7 +206,7 @@ class InducedNormal(AbstractPrior):
         return dist.Normal(self.mean, self.scale)
 
     def of_likelihood(self, name: str, parameter: Parameter) -> Parameter:
-        """Return the likelihood's parameter with the prior that it has beside the whole network."""
+        """Return the likelihood's parameter with the same prior as if the whole network were sampled."""
         return self.prior.of_likelihood(name, parameter)
 
 

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 _MAX_SECONDS = 600.0
-"""Maximal time in seconds between the start of the process and the first line of the command.
+"""Largest time in seconds between the start of the process and the first line of the command.
 
-An older process did other work before the command. The start time of the command is then that of its first line.
+If the process is older, it did other work before the command. The command then starts at its first line.
 """
 _run_start: list[float] = []
 

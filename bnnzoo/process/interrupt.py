@@ -15,12 +15,12 @@ def stop_on_interrupt() -> Iterator[Callable[[], int] | None]:
     """Within the context, the first SIGINT only sets a flag, and a second SIGINT raises KeyboardInterrupt.
 
     Yields:
-        a function that returns the number of the received signal, or 0. None if the program
-        has its own handler of SIGINT, or outside the main thread, where Python cannot handle signals.
+        a function that returns the number of the received signal, or 0 if there was none. The value is None if the
+        program has its own handler of SIGINT, or outside the main thread, where Python cannot handle signals.
 
     Raises:
-        KeyboardInterrupt: at a second SIGINT; also at the end of the context, if the flag is set and the block ended
-            without an error.
+        KeyboardInterrupt: at a second SIGINT. Also at the end of the context, if a SIGINT was received and the block
+            ended without an error.
     """
     is_main_thread = threading.current_thread() is threading.main_thread()
     if not is_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

@@ -1,4 +1,4 @@
-"""Protection of the standard streams: if output cannot be written, the command continues."""
+"""Protection of the standard streams: the command continues if its output cannot be written."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ REQUIRED = dataclasses.MISSING
 
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
 _MAX_WHOLE = 2**53
-"""Limit for integers. A larger number is a typing error, and float64 cannot distinguish it from adjacent integers."""
+"""Limit for integers. A larger number is probably a mistake: float64 cannot distinguish it from adjacent integers."""
 _SMALLEST, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 """Smallest and largest positive normal number of single precision. XLA replaces smaller positive numbers by zero."""
 _COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], bool], str]] = {
@@ -31,7 +31,7 @@ _COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], bool], str]] = {
     Lt: ("<", operator.lt, "lt"),
     Le: ("<=", operator.le, "le"),
 }
-"""Sign in messages, comparison function, and name of the attribute with the limit, for each kind of bound."""
+"""For each kind of bound: sign in messages, comparison function, and name of the attribute with the limit."""
 _TRUTHS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -173,8 +173,8 @@ def fields_of(cls: type) -> list[Field]:
 
     Raises:
         BnnzooError: if the annotations cannot be read, if a field has the name `name`, or if a recipe cannot contain
-            the default of a field. The file of a run contains the values of all fields, and the recipe in the file is
-            read again.
+            the default of a field. A recipe must be able to contain all defaults, because the recipe in the file of a
+            run has the values of all fields.
     """
     fields = unchecked_fields_of(cls)
     for field in fields:
@@ -195,7 +195,7 @@ def unchecked_fields_of(cls: type) -> list[Field]:
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
     except Exception as error:
-        raise BnnzooError(f"{cls.__module__}:{cls.__qualname__}: cannot read its annotations: {error}") from error
+        raise BnnzooError(f"{cls.__module__}:{cls.__qualname__}: cannot read the annotations: {error}") from error
     if any(field.name == "name" for field in dataclasses.fields(cls)):
         raise BnnzooError(
             f"{cls.__module__}:{cls.__qualname__}: no field may be called name, because recipes use this key "
@@ -272,7 +272,7 @@ def _holds(bound: Any, value: Any) -> bool:
 
 
 def _to_single_precision(value: float) -> float:
-    """Return the number rounded to single precision, in which samplers and likelihoods store it.
+    """Return the number rounded to single precision, because samplers and likelihoods store float32.
 
     Raises:
         ValueError: if the number is too large or too small for single precision.
@@ -283,7 +283,7 @@ def _to_single_precision(value: float) -> float:
 
 
 def _scalar(kind: type, raw: str | int | float) -> Any:
-    """Return `raw` as a value of the type `kind`, or None if it has another type. A boolean is not a number."""
+    """Return `raw` as a value of the type `kind`, or None if `raw` has another type. A boolean is not a number."""
     if kind is bool:
         return raw if isinstance(raw, bool) else _TRUTHS.get(raw.strip().lower()) if isinstance(raw, str) else None
     if isinstance(raw, bool):
@@ -305,7 +305,7 @@ def _scalar(kind: type, raw: str | int | float) -> Any:
 
 
 def _split_items(raw: Any, items: Accepts) -> list[Any]:
-    """Return the entries of a list. Text is split at commas, unless the field accepts entries of text."""
+    """Return the entries of a list. Text is split at commas, unless text itself is a valid entry."""
     if isinstance(raw, list | tuple):
         return list(raw)
     if isinstance(raw, str) and str not in items.scalars:

@@ -35,8 +35,8 @@ class PartLayer:
 class Layer:
     """The settings of one source, and the problems that were found in this source.
 
-    `run` contains the settings that do not belong to a part, such as the number of chains. `resolve` reports the
-    problems of all layers together.
+    `run` contains the settings that do not belong to a part, such as the number of chains. `resolve` raises one error
+    for the problems of all layers.
     """
 
     source: str
@@ -59,8 +59,8 @@ def read_layer(source: str | Path) -> Layer:
         source: the path of a file or a pipe, or the name of a shipped recipe, such as `tutorial`.
 
     Raises:
-        UsageError: if the source cannot be read. Problems of single settings raise no error. The `problems` of the
-            layer describe them.
+        UsageError: if the source cannot be read. Problems of single settings raise no error, but are
+            listed in `problems` of the layer.
     """
     path = Path(source)
     looks_like_a_file = isinstance(source, Path) or path.suffix in (".yaml", ".yml") or len(path.parts) > 1
@@ -192,7 +192,8 @@ def _sweep(node: yaml.Node, problems: list[str]) -> dict[str, tuple[Value, ...]]
 def _plain(node: yaml.Node, path: str, problems: list[str]) -> Value:
     """Return the `Value` of a setting, with its place in the file.
 
-    The raw value is a scalar or a flat list. For a mapping or a nested list it is None, and `problems` gets a line.
+    The raw value is a scalar or a flat list. For a mapping or a nested list, the raw value is None, and a message is
+    appended to `problems`.
     """
     if isinstance(node.value, list):
         if not any(isinstance(item.value, list | dict) for item in node.value):

@@ -46,8 +46,8 @@ def resolve(
         layers: the layers of the recipe files, in order of increasing precedence.
         options: a raw value, or a `Value` with its place, for each option. A key is a setting of the run ("chains"), a
             part ("likelihood"), or a field of a part ("sampler.step_size"). An option with the value None is ignored.
-        in_memory: whether the data are in memory. Then no `example` section of a recipe applies.
-        complete: whether the layers contain all settings, as the file of a run does. Then no shipped recipe is added.
+        in_memory: whether the data are in memory. If true, no `example` section of a recipe applies.
+        complete: whether the layers contain all settings, as in a run's file. If true, no shipped recipe is added.
 
     Raises:
         UsageError: if a setting is unknown, missing or invalid, or if settings conflict. The message has one line for
@@ -67,7 +67,7 @@ def resolve(
     if len(missing_kinds) == 2:
         problems.append(
             "no model and no sampler; name both, such as bnnzoo sample mdn penalty, or give only "
-            "[[data=FILE]], for which bnnzoo chooses both; bnnzoo list shows all names"
+            "[[data=FILE]], so that bnnzoo chooses both; bnnzoo list shows all names"
         )
     elif missing_kinds:
         problems.append(
@@ -167,8 +167,8 @@ def _add_budget(values: dict[str, Any], run_part: Part, *, own_data: bool) -> li
     """Add the default budget to `values` if the data are the user's own.
 
     No budget is added if an option or a recipe sets `warmup`, `draws` or `budget`. A budget is the default because the
-    number of draws that such data need is unknown, but a time limit is easy to choose. If there is a budget, `until`
-    gets a default too.
+    necessary number of draws is unknown for the user's data, but a time limit is easy to choose. If a budget is set,
+    the missing value of `until` is added too.
 
     Returns:
         a message if `until` is "budget" and there is no budget; otherwise an empty list.
@@ -183,14 +183,14 @@ def _add_budget(values: dict[str, Any], run_part: Part, *, own_data: bool) -> li
 
 
 def _is_short(budget: str) -> bool:
-    """Whether a budget is so short that convergence tests, of about a second each, would not save time."""
+    """Whether a budget is so short that convergence tests, which take about a second each, would not save time."""
     with contextlib.suppress(ValueError):  # an invalid text is reported later, by `resolve`
         return duration.seconds(budget) < _SHORT_BUDGET_SECONDS
     return False
 
 
 def _keep_one_prior(parts: dict[str, Part], run: dict[str, Value], layers: list[Layer]) -> list[str]:
-    """Remove the prior or `prior_from` from `parts` and `run`, whichever has the lower precedence.
+    """Remove the one of `prior` (in `parts`) and `prior_from` (in `run`) that has the lower precedence.
 
     Returns:
         a message if both have the same precedence; otherwise an empty list.
@@ -209,7 +209,7 @@ def _keep_one_prior(parts: dict[str, Part], run: dict[str, Value], layers: list[
 
 
 def _missing_parts(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
-    """Return a message for each unknown part, if a recipe requires packages that are not available."""
+    """Return a message for each unknown part if packages that a recipe requires are missing; otherwise return []."""
     required_packages = dict.fromkeys(package for layer in layers for package in layer.requires)
     if not required_packages:
         return []
@@ -229,8 +229,8 @@ def _missing_parts(parts: Mapping[str, Part], layers: list[Layer]) -> list[str]:
 def _merge(user: list[Layer], in_memory: bool = False, complete: bool = False) -> tuple[dict[str, Part], list[Layer]]:
     """Return the merged parts, and all layers in order of increasing precedence.
 
-    The settings of an example are included only if the run uses the data of the example. An example that names no data
-    has the data of the nearest example of lower precedence that names data.
+    The settings of an example are included only if the run uses the data of the example. If an example names no data,
+    its data are those of another example: the next lower one in precedence that names data.
     """
     user_names = {kind: _last_name(kind, user) for kind in PARTS}
     paths = [] if complete else recipes_of(user_names["model"], user_names["sampler"])
@@ -255,10 +255,10 @@ def _last_name(kind: str, layers: list[Layer]) -> str:
 
 
 def _without_overridden_fields(layer: Layer, user_names: Mapping[str, str]) -> Layer:
-    """Return a shipped recipe without its fields of the likelihood or the prior if the user names this part.
+    """Return a shipped recipe without its likelihood or prior fields, if the user names this likelihood or prior.
 
-    `user_names` contains the name that the user gave for each part, or "". The fields are kept if the recipe itself
-    names the part.
+    `user_names` contains the name that the user gave for each part, or "". If the recipe names the part itself, its
+    fields are kept, because they belong to that name.
     """
     overridden = [
         kind_named

@@ -46,18 +46,22 @@ class Recipe:
     ] = "error"
     unseen: Annotated[
         Literal["error", "zero"],
-        Doc("text levels that are not in the training rows: raise an error, or use 0 for all known levels"),
+        Doc("text values that are not in the training rows: raise an error, or encode them with zeros"),
     ] = "error"
     exposure: Annotated[
         str | None,
-        Doc("a column to which counts are proportional, such as the observed time: its log is added to log rates"),
+        Doc("a column with the exposure of counts, such as the observation time; rates are multiplied by this column"),
     ] = None
     missing_code: Annotated[
         tuple[str, ...],
         Doc("a value that means a missing cell, such as -999, or NAME=VALUE for one column; repeatable"),
     ] = ()
     censored: Annotated[
-        bool, Doc("targets <0.5, >100, 1..2 and [1,2] are bounds; their likelihood is the probability of the interval")
+        bool,
+        Doc(
+            "read targets such as <0.5, >100, 1..2 and [1,2] as intervals; the likelihood of such a target is the "
+            "probability of the interval"
+        ),
     ] = False
     separator: Annotated[
         str | None,
@@ -70,19 +74,22 @@ class Recipe:
     encoding: Annotated[str | None, Doc("encoding of a text file, such as cp1252; default: utf-8")] = None
     test_fraction: Annotated[float, Ge(0), Lt(1), Doc("fraction of the rows used as test rows")] = 0.1
     split_seed: Annotated[
-        int, Ge(0), Le(2**32 - 1), Doc("seed of the test rows, and of the rows that choose likelihood and model")
+        int,
+        Ge(0),
+        Le(2**32 - 1),
+        Doc("seed that selects the test rows, and the held-out rows for the choice of likelihood and model"),
     ] = 0
     standardise: Annotated[bool, Doc("scale inputs and regression targets to mean 0 and variance 1")] = True
     units: Annotated[
         Literal["standardised", "data"],
         Doc("units of --likelihood.scale: multiples of the target's standard deviation, or the data's own units"),
     ] = "standardised"
-    likelihood_power: Annotated[float, Ge(0), Doc("power of the likelihood; 1 is the posterior, 0 the prior")] = 1.0
+    likelihood_power: Annotated[float, Ge(0), Doc("power of the likelihood; 1 gives the posterior, 0 the prior")] = 1.0
     stochastic: Annotated[
         str,
         Doc(
             "sampled parameters: all, last (the last layer), identified or linearised (directions that the data "
-            "determine), or names such as layers_1_*; the others are trained once"
+            "determine), or names such as layers_1_*; the other parameters are trained once"
         ),
     ] = "all"
     other_directions: Annotated[
@@ -98,8 +105,8 @@ class Recipe:
         int | None,
         Ge(0),
         Doc(
-            "warm-up steps that were planned, if a budget ended warm-up early; the windows of warm-up have the planned "
-            "length"
+            "planned number of warm-up steps if a budget ended warm-up early; this number determines the lengths of "
+            "the adaptation windows"
         ),
     ] = None
     draws: Annotated[int, Ge(1), Doc("draws kept per chain")] = 1000
@@ -132,8 +139,8 @@ class Recipe:
     prior_from: Annotated[
         str | None,
         Doc(
-            "file of an earlier run: the prior is normal with the moments of the parameters in its draws (an "
-            "approximation), so that the data can be only new rows"
+            "file of an earlier run; the prior is a normal approximation of the draws of this run, so the data must "
+            "contain only new rows"
         ),
     ] = None
     start_steps: Annotated[int, Ge(250), Doc("largest number of training steps for init map")] = 5000
@@ -149,7 +156,8 @@ class Recipe:
     mesh: Annotated[
         str | None,
         Doc(
-            "devices, as chains=C,data=D: C groups share the chains, and D devices of a group share the rows of a chain"
+            "mesh of C groups of D devices, as chains=C,data=D: the chains are distributed over the groups, and the "
+            "rows over the devices of a group"
         ),
     ] = None
     keep_warmup: Annotated[bool, Doc("also write the warm-up draws")] = False
@@ -157,7 +165,7 @@ class Recipe:
         Literal["draws", "predictions"],
         Doc("values to store for each draw: the parameters, or predictions at the test rows (for very large networks)"),
     ] = "draws"
-    keep_at: Annotated[str | None, Doc("further inputs at which predictions are stored; same values as --data")] = None
+    keep_at: Annotated[str | None, Doc("further inputs at which predictions are stored, given as for --data")] = None
     chain_weights: Annotated[
         Literal["auto", "equal", "stacking"],
         Doc(
@@ -178,12 +186,12 @@ class Recipe:
 
     @property
     def windowed_warmup(self) -> int:
-        """The number of warm-up steps that determines the lengths of the adaptation windows of warm-up."""
+        """The number of warm-up steps from which the lengths of the adaptation windows are computed."""
         return max(self.warmup, self.planned_warmup or 0)
 
     @property
     def trains_start(self) -> bool:
-        """Whether the initial positions are trained networks."""
+        """Whether networks are trained before sampling, as initial positions of the chains."""
         return self.init in (None, "map")
 
 

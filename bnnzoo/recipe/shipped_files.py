@@ -42,7 +42,7 @@ def recipes_of(model: str, sampler: str) -> list[Path]:
 def find_entry(kind: str, name: str) -> registry.Registered | None:
     """Return the registered part with this name, or None if the name is unknown or ambiguous.
 
-    An ambiguous name raises an error later, when the part is used.
+    No error is raised for an ambiguous name here, but later, when the part is used.
     """
     try:
         return registry.get(kind, name)

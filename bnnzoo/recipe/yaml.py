@@ -36,7 +36,7 @@ _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
 
 
 class _IntegerWithText(int):
-    """An integer with its text in the file. The text is needed if it is the name of a column, such as 007."""
+    """An integer with its text in the file. The text is needed if the value is the name of a column, such as 007."""
 
     text: str
 
@@ -116,7 +116,7 @@ def _refuse_long(text: str | bytes, source: str) -> None:
 
 
 class _Reader:
-    """Conversion of parser events to nodes. All aliases of an anchor share the node of the anchor, without a copy."""
+    """Converter of the events of the YAML parser to nodes. All aliases of an anchor share the node of the anchor."""
 
     def __init__(self, source: str):
         self.source = source
@@ -190,7 +190,7 @@ class _Reader:
                 raise UsageError(f"{self.position_of(event)}: a key must be a plain word")
             where, key = self.position_of(event), event.value
             if key == "<<":
-                raise UsageError(f"{where}: merge keys (<<) are not allowed; write the keys out")
+                raise UsageError(f"{where}: merge keys (<<) are not allowed; copy the merged keys to this place")
             if key in nodes:
                 raise UsageError(f"{where}: {key}: repeated key (first at {nodes[key].key_where})")
             nodes[key] = self.node(next(events), events, depth + 1)._replace(key_where=where)

@@ -136,13 +136,13 @@ def target_index(predictor: Predictor, name: str | None) -> int:
 
 
 def around(x: Float[np.ndarray, " row"], factor: float, points: int) -> Float[np.ndarray, " point"]:
-    """Return evenly spaced points over the range of x, after the range is widened by `factor` about its centre."""
+    """Return evenly spaced points over the range of x. The range is first stretched by `factor` about its centre."""
     middle, half = (x.max() + x.min()) / 2, (x.max() - x.min()) / 2 or 0.5
     return np.linspace(middle - factor * half, middle + factor * half, points)
 
 
 def regression(predictor: Predictor, x: Float[np.ndarray, "row feature"], index: int) -> pd.DataFrame:
-    """Return the mean, the sds (total, aleatoric, epistemic) and the quantiles of one target for each row of x."""
+    """Return the mean, the sds (total, aleatoric, epistemic) and the quantiles of one target, one row per row of x."""
     inputs, targets = x.astype(np.float32), predictor.signature.target_names
     table = prediction_table.table(predictor, inputs)
     prefix = f"{targets[index]}_" if len(targets) > 1 else ""
@@ -181,12 +181,16 @@ def true_curves(predictor: Predictor, spec: str | Path, grid: Float[np.ndarray, 
         return [Curve(x[order], y[order])]
     values = evaluate_expression(spec, grid)
     if not np.isfinite(values).any():
-        raise UsageError(f"{setting('truth', spec)}: has no finite value from {grid[0]:g} to {grid[-1]:g}")
+        raise UsageError(
+            f"{setting('truth', spec)}: has no finite value from {grid[0]:g} to {grid[-1]:g}; use another expression"
+        )
     return [Curve(grid, values)]
 
 
 def evaluate_expression(text: str, x: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
-    """Return the values of an expression, such as `10 * sin(2 * pi * x)`; infinite or NaN where it is undefined.
+    """Return the values of an expression, such as `10 * sin(2 * pi * x)`.
+
+    The value is infinite or NaN where the expression is undefined.
 
     Raises:
         UsageError: if the expression contains anything but numbers, x, pi, e, + - * / ** and the functions sin, cos,

@@ -16,7 +16,7 @@ _WIDER = 1.4
 """Width of each axis, relative to the range of the data."""
 _POINTS, _POINTS_OF_TWO = 301, 71
 _DRAWS = 400
-"""Largest number of draws per chain that are used for the band."""
+"""Largest number of draws per chain from which the band is computed."""
 
 
 def density(predictor: Predictor) -> Picture:

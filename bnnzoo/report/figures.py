@@ -23,7 +23,7 @@ from bnnzoo.report.bands import bands
 from bnnzoo.report.pictures import PICTURES, attempt
 
 Runs = Mapping[str, Predictor]
-"""One or several runs, by the names that the pictures show."""
+"""One or several runs, by name. The pictures show these names."""
 
 
 DEFAULT_OOD = "noise"
@@ -62,7 +62,7 @@ def ood(runs: Runs, *, spec: Any = DEFAULT_OOD) -> Picture:
 
 
 def loss(runs: Runs) -> Picture:
-    """Draw the loss of each run against the steps. If the loss of the draws was recorded, also draw its mean.
+    """Draw the loss of each run against the step. If the loss of the draws was recorded, also draw the mean of it.
 
     Raises:
         UsageError: if the loss of a run was not recorded.
@@ -79,8 +79,8 @@ def _descent(name: str, predictor: Predictor) -> Descent:
     )
     if warmup_loss is None and draw_loss is None:
         raise UsageError(
-            f"{name}: the log density was not recorded; sample again with [[keep_warmup=True]], which records it in "
-            "warm-up"
+            f"{name}: the log density was not recorded; sample again with [[keep_warmup=True]] to record the log "
+            "density of warm-up"
         )
     warmup_steps = recipe_from(record.attributes["recipe"]).warmup if record.names_a_model else 0
     return Descent(name, warmup_loss, warmup_steps + record.thin, record.thin, draw_loss)
@@ -100,7 +100,10 @@ def first_name(runs: Runs) -> str:
         with contextlib.suppress(UsageError):
             picture(runs, name)
             return name
-    raise UsageError(f"no picture is available for {'these runs' if len(runs) > 1 else 'this run'}")
+    raise UsageError(
+        f"no picture is available for {'these runs' if len(runs) > 1 else 'this run'}; request a picture by its "
+        "name to see the reason"
+    )
 
 
 def picture(runs: Runs, name: str, **options: Any) -> Picture:
@@ -133,14 +136,14 @@ def write(
 ) -> list[dict[str, Any]]:
     """Draw pictures and write them to the folder `out`, or write one picture to the file `out`.
 
-    All errors are raised before anything is written.
+    All errors are raised before any file is written.
 
     Args:
         runs: the runs by name.
         out: folder or file.
         formats: file format or formats; png if None.
-        names: name or names of the pictures. If None, `band` is drawn into a file. Into a folder, the pictures of the
-            report are drawn for one run, or `band`, `ood` and `loss` for several runs.
+        names: name or names of the pictures. If None, a file gets the picture `band`. A folder gets all pictures of the
+            report for one run, or the pictures `band`, `ood` and `loss` for several runs.
         ood: unfamiliar inputs for the picture `ood`. If they are not the default, this picture must be available.
         force: overwrite existing files.
         band: options of the picture `band`. If options are given, this picture must be available.
@@ -172,7 +175,7 @@ def write(
     if has_ood_option and "ood" not in picture_names:
         raise UsageError("[[ood]]: requires the picture ood; add [[only=ood]]")
     if band.get("overlay") and len(runs) == 1:
-        raise UsageError("[[overlay=True]]: requires several runs")
+        raise UsageError("[[overlay=True]]: requires several runs (got one); give several runs, or remove the option")
     paths = _paths(out, picture_names, formats, in_file=is_single_file)
     for path in [path for picture_paths in paths.values() for path in picture_paths]:
         check_free(path, force=force)
@@ -197,12 +200,12 @@ def _paths(out: Path, names: Sequence[str], formats: Sequence[str] | None, *, in
     if in_file:
         if len(names) > 1 or formats:
             raise UsageError(
-                f"{out}: a file contains one picture, and its ending determines the format; give a folder for several "
-                "pictures or for [[format]]"
+                f"{out}: a file can contain only one picture, and the ending of the file determines its format; use a "
+                "folder for several pictures or for [[format]]"
             )
         return {names[0]: [out]}
     if out.exists() and not out.is_dir():
-        raise UsageError(f"{out}: is not a folder; use another [[out]]")
+        raise UsageError(f"{out}: exists and is not a folder; use another [[out]]")
     return {name: [out / f"{name}.{format}" for format in dict.fromkeys(formats or ["png"])] for name in names}
 
 

@@ -48,7 +48,7 @@ _CHANGED_DRAWS = {
     "padded_rows": "the data were padded to share a compiled program",
     "row_shards": "the rows were divided among the workers of a cluster, so sums were rounded in another order",
 }
-"""Reasons why the recipe of a run does not give its draws, by the attribute that such a run has."""
+"""Reasons why the recipe of a run gives other draws, by the name of the attribute that marks such a run."""
 
 
 def page(predictor: Predictor) -> str:
@@ -177,7 +177,7 @@ def _figure(picture: Picture) -> str:
 
 
 def _metrics(estimates: Mapping[str, Estimate], record: Record, full_record: Record) -> str:
-    """Return a table of all metrics, with their standard errors over rows and Monte Carlo errors if they exist."""
+    """Return an HTML table of all metrics with standard errors over rows and Monte Carlo errors, if available."""
     caveat = loo.caveat(record)
     rows = [
         (name, estimate.value, *("" if error is None else error for error in (estimate.se, estimate.mcse)))
@@ -191,7 +191,7 @@ def _metrics(estimates: Mapping[str, Estimate], record: Record, full_record: Rec
             f"<p>These metrics and the pictures use {shown_sizes[0]} of {full_sizes[0]} draws per chain and "
             f"{shown_sizes[1]} of {full_sizes[1]} test rows. "
         )
-        notes += "The command <code>bnnzoo evaluate</code> uses all of them.</p>"
+        notes += "The command <code>bnnzoo evaluate</code> uses all draws and rows.</p>"
     return _table(("", "value", "± s.e.", "± MC"), rows) + notes
 
 
@@ -203,9 +203,9 @@ def _reproduce(attributes: Mapping[str, Any], recipe: str) -> str:
     if not recipe:
         return "<p>The posterior was made in Python. The file contains the draws, but no recipe to repeat the run.</p>"
     if "seeds" in attributes:
-        return "<p>The chains of several runs were merged. To repeat the runs, repeat each of them, and merge them.</p>"
+        return "<p>The chains of several runs were merged. To reproduce them, repeat each run and merge the files.</p>"
     if recipe_from(recipe).model.name.startswith(own.PREFIX):
-        return "<p>The network was given in Python, so the run can only be repeated there, with the recipe below.</p>"
+        return "<p>The network was given in Python, so only Python can repeat the run, with the recipe below.</p>"
     reasons = [reason for name, reason in _CHANGED_DRAWS.items() if attributes.get(name)]
     promise = (
         f"This command samples the same posterior, but gives other draws, because {' and '.join(reasons)}"

@@ -36,7 +36,7 @@ _MAX_SLICES = 6
 _MAX_TARGETS = 6
 _MAX_ROWS = 5000
 _MAX_FEATURES = 1000
-"""Largest number of features in the picture `slices`; with 41 predictions per feature, more would take minutes."""
+"""Largest number of features in the picture `slices`. With 41 predictions per feature, more would take minutes."""
 _FEATURES_PER_CALL = 50
 """Number of features whose predictions are computed in one call. This limits the memory."""
 
@@ -65,13 +65,14 @@ def band(predictor: Predictor, **options: Any) -> Picture:
 
 
 def slices(predictor: Predictor, *, target: str | None = None) -> Picture:
-    """Draw predictions against one feature at a time, for at most six features: those with the largest effects.
+    """Draw predictions against one feature at a time, for the (at most six) features with the largest effects.
 
     The other features are fixed at their medians.
 
     Args:
         predictor: the run.
-        target: name of a target or of a class; by default the first target or the second class.
+        target: name of a target (regression) or of a class (classification). The default is the first target or the
+            second class.
 
     Raises:
         UsageError: if the inputs are images, if there are no inputs or more than 1000, if the run is a regression on a
@@ -170,16 +171,16 @@ def steps(predictor: Predictor) -> Picture:
                 plots.Statistic(name, values, warmup.get(name), label, limit, declaration.get("limit_label", ""))
             )
     if not panels:
-        raise UsageError("steps: the sampler reports no statistics of its steps")
+        raise UsageError("steps: the file contains no statistic of the sampler's steps that has a label or a limit")
     return plots.steps(panels)
 
 
 def calibration(predictor: Predictor) -> Picture:
     """Draw the calibration of the predictions.
 
-    For a classification, this is a reliability diagram. For a regression, it is the coverage of central intervals
-    against their probability, with a line per target. If there are more than six targets, the six with the largest
-    calibration gaps are drawn.
+    For classification, the picture is a reliability diagram. For regression, the picture shows the coverage of central
+    intervals against their nominal probability, with one line per target. If there are more than six targets, only the
+    six targets with the largest calibration gaps are drawn.
 
     Raises:
         UsageError: if the run has no test rows.
@@ -245,7 +246,7 @@ PICTURES = {
 
 
 def draw(predictor: Predictor) -> dict[str, Picture | BnnzooError]:
-    """Return each picture by its name, or the error that explains why this run does not have it.
+    """Return each picture by its name. If a picture is not available for this run, return the error with the reason.
 
     Raises:
         DamagedError: if the arrays of the run are damaged.
@@ -264,7 +265,7 @@ def attempt(compute: Callable[[], T]) -> T | BnnzooError:
 
 
 def _test_rows(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
-    """Return inputs and targets of the test rows, or of 5000 evenly spaced test rows if there are more."""
+    """Return inputs and targets of the test rows. If there are more than 5000 rows, select 5000 evenly spaced rows."""
     x, y = new_rows.evaluation_rows(predictor)
     rows = evenly(len(x), _MAX_ROWS)
     return x[rows], y[rows]
@@ -280,11 +281,11 @@ def _pits_of_targets(predictor: Predictor) -> dict[str, np.ndarray]:
 
 @once
 def probe_predictions(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict[str, float], dict[str, float]]:
-    """Return at most three predictions by name, each with shape [chain, draw], their R-hats and their bulk ESS.
+    """Return three dictionaries of at most three predictions: the values [chain, draw], the R-hats and the bulk ESS.
 
-    The candidates are the predictions with which convergence is tested. The function returns those with the largest,
-    the median and the smallest R-hat. If the run cannot predict, or if its file has no rows, parameters are used
-    instead of predictions.
+    The predictions are those with the largest, the median and the smallest R-hat among all predictions with which
+    convergence is tested. If the run cannot predict, or if its file has no rows, the function uses parameters instead
+    of predictions.
     """
     values, names = _probe_values(predictor)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -304,9 +305,9 @@ def probe_predictions(predictor: Predictor) -> tuple[dict[str, np.ndarray], dict
 
 
 def _probe_values(predictor: Predictor) -> tuple[Float[np.ndarray, "chain draw value"], list[str]]:
-    """Return the predictions with which convergence is tested, in original units, and their names.
+    """Return the values in original units and the names of the predictions with which convergence is tested.
 
-    If the run cannot predict, or if its file has no rows, return some parameters instead.
+    If the run cannot predict, or if its file has no rows, return some parameters instead of predictions.
     """
     record = predictor.record
     if not predictor.has_rows:

@@ -56,9 +56,9 @@ class AbstractSampler(eqx.Module, Generic[S]):
     this to True if each window adapts the sampler anew. Set it to False if a schedule is fixed for all steps of
     warm-up, such as a decreasing learning rate."""
     chain_state: ClassVar[tuple[str, ...]] = ()
-    """State fields, beside the position, that a step after warm-up may change: momenta, counters, cached densities.
-    Paths such as `inner.momentum` are allowed. If any other field changes, `check sampler` reports that the sampler
-    still adapts after warm-up."""
+    """State fields that a step after warm-up may change, in addition to `position`: momenta, counters, cached
+    densities. Paths such as `inner.momentum` are allowed. If any other field changes, `check sampler` reports that the
+    sampler still adapts after warm-up."""
 
     @abc.abstractmethod
     def init(
@@ -122,9 +122,10 @@ class AbstractSampler(eqx.Module, Generic[S]):
     def headroom(self, stats: Stats) -> Float[Array, " constraint"]:
         """Return a step's relative margin to each limit that bounds the step size, such as a target acceptance rate.
 
-        A margin is positive if the limit is satisfied and negative if it is exceeded. Warm-up adapts the step size
-        until the smallest of the mean margins is 0. For samplers with the field `target_acceptance` the default is
-        `acceptance_rate / target_acceptance - 1`. An empty array means that warm-up does not adapt the step size.
+        A margin is positive if the step satisfies the limit, and negative if it violates the limit. Warm-up adapts the
+        step size until the smallest of the mean margins is 0. For samplers with the field `target_acceptance` the
+        default is `acceptance_rate / target_acceptance - 1`. If the array is empty, warm-up does not adapt the step
+        size.
         """
         target = getattr(self, "target_acceptance", None)
         if target is None or "acceptance_rate" not in stats:
@@ -167,9 +168,10 @@ class AbstractSampler(eqx.Module, Generic[S]):
     def trajectory_gradient(
         self, posterior: AbstractPosterior, position: Float[Array, " dim"]
     ) -> Float[Array, " dim"] | None:
-        """Return the gradient that a step computes if this gradient costs more than that of the log density; else None.
+        """Return the gradient of a step's trajectory; None if it takes as long as the gradient of the log density.
 
-        A run with a time budget measures the time of this method. The returned values are not used.
+        Define this method if a trajectory moves in other coordinates than theta. A run with a time budget measures the
+        time of the method. The returned values are not used.
 
         Args:
             posterior: the target distribution.
@@ -184,10 +186,11 @@ class AbstractSampler(eqx.Module, Generic[S]):
         Args:
             posterior: the target distribution.
             thetas: the initial positions.
-            gradients: number of gradients that a step can afford, each over all the data.
+            gradients: number of full-data gradients per step that the time budget allows.
 
         Raises:
-            NotImplementedError: if the sampler does not define this method. A sampler with a `budget_field` must.
+            NotImplementedError: if the sampler does not define this method. Every sampler with a `budget_field` must
+                define it.
         """
         del posterior, thetas, gradients
         raise NotImplementedError(
@@ -195,7 +198,9 @@ class AbstractSampler(eqx.Module, Generic[S]):
         )
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
-        """Return values for fields that are set to `auto`. The method is called if a run has warm-up, before it begins.
+        """Return values for fields that are set to `auto`. The method is called before warm-up begins.
+
+        A run without warm-up does not call the method.
 
         Args:
             posterior: the target distribution.
@@ -206,7 +211,10 @@ class AbstractSampler(eqx.Module, Generic[S]):
 
     @property
     def mode_field(self) -> str:
-        """Name of the state field with the point at which predictions linearise the network; else ""."""
+        """Name of the state field with the point at which the network is linearised for predictions.
+
+        It is "" if predictions use the network itself.
+        """
         return ""
 
     def remark(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> str:

@@ -44,9 +44,10 @@ def standard_normal(shape: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) ->
 def hash_counters(count: int, *, key: PRNGKeyArray) -> UInt32[Array, " count"]:
     """Return a hash of each number 0, 1, ..., count - 1. For a given key, different numbers have different hashes.
 
-    The hash is Wellons' `triple32`, which has three multiplications. It is combined with two random words: one is added
-    before the first multiplication, the other after it. JAX's generator Threefry computes both words from the key. So
-    JAX can detect a key that is used twice, and keys that differ in one bit have unrelated words.
+    The hash is Wellons' `triple32`, which has three multiplications. Two random words are added to the hashed value:
+    one before the first multiplication, the other after this multiplication. JAX's generator Threefry computes both
+    words from the key. So JAX can detect a key that is used twice, and keys that differ in one bit have unrelated
+    words.
     """
     first, second = jax.random.bits(key, (2,), jnp.uint32)
     x = lax.iota(jnp.uint32, count) + first

@@ -1,4 +1,4 @@
-"""Statistics of a sampler's steps, as samplers declare them for the sampling loop, the result file and the plots."""
+"""Declarations of the statistics of a sampler's steps, for the sampling loop, the result file and the plots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Statistic(NamedTuple):
     label: str = ""
     """Axis label of the statistic's plot; a statistic without a label is recorded but not plotted."""
     limit: float | None = None
-    """Largest mean over the run at which the draws can be trusted; None if there is no limit."""
+    """Largest mean of the statistic over the run at which the draws can be trusted; None if there is no limit."""
     limit_label: str = ""
     """Label of the limit's line in the plot."""
     limit_unless: str = ""

@@ -34,7 +34,7 @@ InspectionProgram = Callable[..., Mapping[str, Any]]
 
 
 def compile_inspection(sampler: AbstractSampler, posterior: AbstractPosterior, states: PyTree) -> InspectionProgram:
-    """Compile the program of `inspect_chains` for arrays with the shapes of those in `states`.
+    """Compile the program of `inspect_chains` for the shapes and types of the arrays in `states`.
 
     The compilation takes seconds, so callers may run it in a background thread.
     """
@@ -54,7 +54,7 @@ def inspect_chains(
     key: PRNGKeyArray,
     program: InspectionProgram | None = None,
 ) -> dict[str, list[float]]:
-    """Return the statistics of the sampler's `inspect`, called for the last state of each chain: one value per chain.
+    """Call the sampler's `inspect` for the last state of each chain, and return its statistics, one value per chain.
 
     The chains are inspected one after the other, because one call may need the memory for all data.
 
@@ -87,16 +87,16 @@ def gate_findings(
     inspection: Mapping[str, Sequence[float]] = MappingProxyType({}),
     num_steps: int = _FEW_STEPS,
 ) -> tuple[Finding, ...]:
-    """Return the sampler's findings about the chains: for each kind, one finding with the value of the worst chain.
+    """Return the sampler's findings about the chains, merged to one finding of each kind, that of the worst chain.
 
     Args:
         sampler: the tuned sampler.
         posterior: the posterior of the run.
         means: the mean of each statistic by name, one value for each chain.
         inspection: the result of `inspect_chains`. Its values are noisy. Therefore the value that is tested for a chain
-            is the larger of two numbers: the mean over all chains, and half of this chain's value.
-        num_steps: steps per chain. If there are fewer than `_FEW_STEPS`, the means of single chains are too noisy, and
-            the mean over all chains is tested instead.
+            is the larger of two numbers: the mean over all chains, and half of the value of that chain.
+        num_steps: steps per chain. Below `_FEW_STEPS` steps, the means of single chains are too noisy, and the mean
+            over all chains is tested for each chain.
     """
     if num_steps < _FEW_STEPS:
         means = {name: [float(np.mean(values))] * len(values) for name, values in means.items()}
@@ -128,10 +128,10 @@ def combine_findings(runs: Iterable[tuple[int, Iterable[Finding]]]) -> tuple[Fin
 
 
 def regime_ok(sampler: AbstractSampler, findings: Iterable[Finding]) -> int | Literal["not-applicable"]:
-    """Return the attribute `regime_ok` of the run's file.
+    """Return the value of the file's attribute `regime_ok`: whether the sampler's own test of its validity passed.
 
-    It is 0 if there are findings. Otherwise it is 1 if the sampler tests its own validity (`guarded`), and
-    "not-applicable" if it does not.
+    The value is 0 if there are findings. Without findings, it is 1 if the sampler tests its own validity (`guarded`),
+    and "not-applicable" if the sampler has no such test.
     """
     if any(findings):
         return 0

@@ -18,12 +18,12 @@ from bnnzoo.store import Attributes
 
 
 class ChainMixture(NamedTuple):
-    """Weights of the chains, and the sentences about them in the run's verdict."""
+    """Weights of the chains, and a sentence on the calibration of the weighted predictions, for the run's verdict."""
 
     weights: Stacking | None
     """Weights by stacking; None if all chains have the same weight."""
     calibration: str
-    """Sentence on the calibration at the test rows; empty unless the chains have settled in different modes."""
+    """Sentence on calibration of the predictions at the test rows; empty unless the chains are in different modes."""
 
     def attributes(self) -> Attributes:
         """Return the weights as root attributes of the run's file; empty if all chains have the same weight."""
@@ -36,13 +36,13 @@ class ChainMixture(NamedTuple):
         }
 
     def describe(self) -> str:
-        """Describe the mixture for the verdict; empty if there is nothing to add."""
+        """Return the text on weights and calibration for the run's verdict; empty if there is nothing to report."""
         if self.weights is None:
             return self.calibration
         listed = ", ".join(f"{weight:.2g}" for weight in self.weights.weights)
         text = (
-            f"predictions weight the chains by stacking ({listed}), which changes the leave-one-out log score by "
-            f"{self.weights.gain:+.2g} ± {self.weights.error:.1g} nats per row"
+            f"predictions weight the chains by stacking ({listed}); compared with equal weights, the leave-one-out log "
+            f"score changes by {self.weights.gain:+.2g} ± {self.weights.error:.1g} nats per row"
         )
         return "; ".join(filter(None, [text, self.calibration]))
 
@@ -54,8 +54,8 @@ EQUAL = ChainMixture(None, "")
 def of_run(predictor: Predictor, diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) -> ChainMixture:
     """Return the mixture of a run's chains, with the weights that the recipe's `chain_weights` requests.
 
-    With `auto`, weights by stacking are used only if the chains have settled in different modes, and the weighted
-    predictions are clearly better than those with equal weights. `calibration` describes the weighted predictions.
+    With `auto`, weights by stacking are used only if the chains have settled in different modes, and if the predictions
+    are clearly better than with equal weights. The field `calibration` describes the predictions with these weights.
     """
     record, has_modes = predictor.record, outcome.has_settled(diagnosis, run_findings)
     choice = recipe_from(str(record.attributes["recipe"])).chain_weights if record.names_a_model else "auto"

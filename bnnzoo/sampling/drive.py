@@ -111,7 +111,7 @@ def _drive(driver: _Driver, thetas: Any, tell: Observer, stop: Stop | None) -> N
 
 
 def _remedy(job: Job, out: Path) -> str:
-    """Return the end of a message with the command that continues a run; empty for a posterior made in Python."""
+    """Return the end of a message: the command that continues the run. A posterior made in Python has none."""
     if job.problem.description is None:
         return ""
     if job.own_model is not None:
@@ -153,7 +153,7 @@ class _Driver:
         return 0 if self.chunk is None else max(0, self.chunk.next_step - recipe.warmup) // recipe.thin
 
     def is_refused_by(self, error: BaseException) -> bool:
-        """Whether the run was refused before its first step."""
+        """Whether `error` means that the run was refused before its first step."""
         return isinstance(error, UsageError) and self.chunk is None
 
     def run(self, thetas: Any, tell: Observer, stop: Stop | None) -> None:
@@ -241,12 +241,12 @@ class _Driver:
                 break
 
     def _adopt_warmup(self, problem: Problem) -> int:
-        """Use a problem as the job's problem (see `_adopt`), and return its number of warm-up steps."""
+        """Replace the job's problem (see `_adopt`), and return the new number of warm-up steps."""
         self._adopt(problem)
         return problem.recipe.warmup
 
     def _adopt(self, problem: Problem) -> None:
-        """Use `problem`, whose warm-up or thinning may have changed, as the job's problem, and write its recipe."""
+        """Replace the job's problem by `problem`, which may have other lengths, and write the new recipe."""
         if problem is not self.job.problem:
             self.job = dataclasses.replace(self.job, problem=problem)
             self.writer.update({"recipe": to_yaml(problem.resolved_recipe())} if problem.description else {})
@@ -255,7 +255,7 @@ class _Driver:
         return stopping.reason_to_end(self.job, self.writer.out, self.num_draws, self.seconds)
 
     def _record_lengths(self) -> None:
-        """In the file's recipe, replace the budget by the number of draws made, so that the recipe repeats this run."""
+        """Replace the budget in the file's recipe by the number of draws made, so that the recipe repeats this run."""
         recipe = self.job.recipe
         if not recipe.budget and not recipe.until:
             return
@@ -295,7 +295,7 @@ class _Driver:
             warnings.warn(text, BnnzooWarning, stacklevel=4)
 
     def _written(self) -> store.Attributes:
-        """Count the time since the last phase as writing, and return the seconds of all phases as root attributes."""
+        """Add the time since the last phase to the phase `writing`, and return the seconds of all phases."""
         self.seconds.writing += self._uncounted()
         return self._seconds()
 
@@ -318,7 +318,7 @@ class _Driver:
             chain_findings.add_totals(self.totals, chunk.stats)
 
     def _write_modes(self, chunk: Chunk) -> None:
-        """Write each chain's parameters at which predictions are linearised, if the sampler has a `mode_field`."""
+        """Write the parameters at which the predictions of each chain are linearised, if there is a `mode_field`."""
         if not chunk.sampler.mode_field or self.job.problem.outputs is not None:
             return
         points = np.asarray(getattr(chunk.carry.states, chunk.sampler.mode_field))

@@ -20,7 +20,7 @@ WARMUP_STEPS = "warmup_n_steps"
 def count_evaluations(
     posterior: AbstractPosterior, sampler: Any, recipe: Recipe, totals: Mapping[str, Any], start_evaluations: float
 ) -> float:
-    """Return how often the likelihood of one datum, or its gradient, is evaluated in the whole run.
+    """Return the number of evaluations of the likelihood of one datum, or of its gradient, in the whole run.
 
     Args:
         posterior: the posterior of the run.
@@ -30,7 +30,8 @@ def count_evaluations(
         start_evaluations: number of likelihood evaluations for the initial positions.
 
     Warns:
-        BnnzooWarning: if the number is impossible, because the sampler of a plugin is wrong. The result is then 0.
+        BnnzooWarning: if the number is negative or not finite, because `sampler.evaluations` is wrong. The result is
+            then 0.
     """
     means = {name: float(np.mean(sums)) / recipe.draws for name, sums in totals.items()}
     warmup_means = means

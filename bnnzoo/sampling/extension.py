@@ -20,14 +20,14 @@ def extend(out: Path, *, draws: int | None, budget: str | None, model: AbstractM
     """Turn a finished run into an unfinished run with more draws, which `relaunch` then continues.
 
     Args:
-        out: the file of the finished run. It stays until the extended run replaces it.
+        out: the file of the finished run. The file stays until the extended run replaces it.
         draws: number of draws per chain of the extended run, the present draws included.
         budget: additional time, such as "2m". The run ends earlier if the chains have converged.
         model: the user's own model, if it is not registered.
 
     Raises:
         UsageError: if the run cannot be extended, if `draws` is not larger than the present number, if `budget` is not
-            a time, if both or neither are given, or if the disk has too little space.
+            a time, if both or neither of `draws` and `budget` are given, or if the disk has too little space.
     """
     if (draws is None) == (budget is None):
         raise UsageError(f"{out}: to add draws to a run, give exactly one of [[draws]] and [[budget]]")

@@ -73,7 +73,7 @@ def launch(
         tell: observer that is called with the progress.
         stop: function that returns the number of a signal that stops the run, or 0.
         log: the observers that log the run.
-        row_map: evaluation of the pass over all rows on other machines, if a subspace is sampled; None for this one.
+        row_map: makes the pass over all rows on other machines if a subspace is sampled; None to use this machine.
 
     Raises:
         UsageError: if the problem or the file cannot be used; in most cases before anything is compiled or written.
@@ -207,7 +207,7 @@ def relaunch(
         run: the unfinished run.
         saved: the checkpoint.
         extends: whether draws are added to a finished run. If such a run is refused before its first step, the part
-            files are removed, and the finished run remains as it was. Later the part files are kept.
+            files are removed, and the finished run is unchanged. After the first step, the part files are kept.
         allow_inexact: whether to resume even if the environment has changed, so that the draws would not be the same.
         model: the user's own model, if it is not registered.
         break_lock: whether to take the lock of the run from another process that no longer responds.
@@ -319,7 +319,7 @@ def _same_everywhere(problem: Problem, out: Path, processes: Processes, *, step:
 def _rows(
     problem: Problem, fixed: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, list[str]], dict[str, dict[str, np.ndarray]]]:
-    """Return the names of the dimensions, and the groups of the file with the data; both empty if there are no rows."""
+    """Return the dimension names and the groups that store the data in the file; both are empty without rows."""
     if problem.train is None:
         return {}, {}
     scaler = identity_scaler(problem.train) if problem.description is None else problem.description.scaler

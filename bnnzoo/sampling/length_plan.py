@@ -1,4 +1,4 @@
-"""Measurement of the time of warm-up steps, and the new lengths of a run with a time budget that follow from it."""
+"""Revision of the lengths of a run with a time budget, from the measured time of warm-up steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bnnzoo.sampling.seconds import Seconds
 
 
 class LengthPlan:
-    """The clock of warm-up. Each method returns the problem with new lengths, or the problem itself."""
+    """The clock of warm-up. Each method returns the problem, with new lengths if they must change."""
 
     def __init__(self, seconds: Seconds, start_seconds: float, tell: Observer):
         """Start the clock.
@@ -30,7 +30,7 @@ class LengthPlan:
         self._window_start = (0, 0.0)
         """Number of warm-up steps, and the clock time, at the start of the current window of warm-up."""
         self._second_half: tuple[int, float] | None = None
-        """The same at the first chunk in the second half of warm-up."""
+        """Number of warm-up steps, and the clock time, after the first chunk that reaches the second half."""
 
     def after_pilot(self, problem: Problem, sampler: AbstractSampler, step_seconds: float) -> Problem:
         """Choose the number of warm-up steps before the first step, given the measured seconds of a step.

@@ -16,7 +16,7 @@ from bnnzoo.sampling.job import Job
 from bnnzoo.sampling.loop.loop import Chunk
 
 _OWN_KEYS = {statistic.name for statistic in (ACCEPTANCE_RATE, DIVERGING, LOG_DENSITY, LOG_DENSITY_ESTIMATE, STEP_SIZE)}
-"""Statistics that a report contains under other keys."""
+"""Names of statistics that have their own fields in a `ChunkReport`, such as `acceptance`."""
 _METRICS = ("converged", "rhat", "ess_bulk", "regime_ok", "restarted", "target_evaluations")
 
 

@@ -14,7 +14,7 @@ from bnnzoo.sampling.job import Job, ends_at_test_points, ladder
 from bnnzoo.sampling.seconds import Seconds
 
 _MIN_FOR_PREDICTIONS = 200
-"""Smallest number of draws per chain of a run that ends because more draws would hardly change its predictions."""
+"""Smallest number of draws per chain at which stable predictions (`until` "predictions") may end a run."""
 
 
 def reason_to_end(job: Job, out: Path, num_draws: int, seconds: Seconds) -> str:

@@ -1,4 +1,4 @@
-"""The fields of a sampler that warm-up changed, as a file records them."""
+"""Comparison of the requested and the tuned sampler: the changed fields, in the form in which a file stores them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bnnzoo.samplers import AbstractSampler
 
 
 def tuned_fields(requested: AbstractSampler, tuned: AbstractSampler) -> dict[str, Any]:
-    """Return the numbers, texts and booleans that `choose` or `tune` has changed."""
+    """Return the fields that `choose` or `tune` has changed, if their values are finite numbers, texts or booleans."""
     return {name: value for name, after in _changed_fields(requested, tuned) if (value := _plain(after)) is not None}
 
 
@@ -43,7 +43,7 @@ def _changed_fields(requested: AbstractSampler, tuned: AbstractSampler) -> Itera
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON can contain it; None if it is not a finite number, a text or a boolean."""
+    """Convert a value to a type that JSON supports; None if it is not a finite number, a text or a boolean."""
     if isinstance(value, np.ndarray | jax.Array | np.generic) and value.ndim == 0:
         value = np.asarray(value)[()]
         # `str` gives the shortest text from which the same float32 number can be read back.

@@ -30,7 +30,9 @@ _MIN_TESTED = 100
 """Smallest number of tested draws per chain, because the convergence test requires an ESS of 100 per chain."""
 
 _ESS_TO_END = 400.0
-"""Bulk ESS, over all chains, of every tested quantity at which `--until converged` ends a run (Vehtari et al. 2021)."""
+"""Smallest bulk ESS, over all chains, that every tested quantity must have for `--until converged` to end a run.
+
+See Vehtari et al. 2021."""
 
 
 def stride(num_bytes: int, draws: int) -> int:
@@ -79,13 +81,13 @@ def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | Abstra
 
     Returns:
         `verdict` is one line for the command line. `verdict_in_python` is the same line with keywords instead of
-        options. `continuation` is the field of `bnnzoo resume` that adds the missing draws. `absurd` lists the findings
-        that chains did not move, or that predictions are far from the data. `noise_remark` is the remark about the
-        noise scale. `converged` is 1 or 0, or `not-applicable` if the draws are not a Markov chain. `rhat` and
-        `ess_bulk` are the worst values of all tested quantities; they are missing if the draws are not a Markov chain.
-        If the chains have different weights, there are also the attributes of `ChainMixture`. In a large run only every
-        k-th draw is tested (`stride`). The mapping is empty if a large run has too few draws for the test, or if the
-        test fails with an error.
+        options. `continuation` is the option of `bnnzoo resume` that adds the missing draws, as JSON. `absurd` has
+        the findings that chains did not move, or that predictions are far from the data. `noise_remark` is the remark
+        about the noise scale. `converged` is 1 or 0, or `not-applicable` if the draws are not a Markov chain. `rhat`
+        and `ess_bulk` are the worst values of all tested quantities. Both are missing if the draws are not a Markov
+        chain. If the chains have different weights, the attributes of `ChainMixture` are added. In a large run only
+        every k-th draw is tested (`stride`). The mapping is empty if a large run has too few draws for the test, or if
+        the test fails with an error.
     """
     every_kth = 1 if num_bytes <= _BYTES else stride(num_bytes, draws)
     diagnosed = _diagnose_parts(out, every_kth, model) if every_kth else None
@@ -96,7 +98,7 @@ def verdict(out: Path, num_bytes: int, draws: int, model: AbstractModel | Abstra
         mixture = chain_mixture.of_run(predictor, diagnosis, run_findings)
     except Exception as error:  # for the same reasons as in `_diagnose_parts`
         warnings.warn(
-            f"the chains have equal weights, because their comparison failed: {one_line(error)}",
+            f"the chains have equal weights, because the evaluation of their predictions failed: {one_line(error)}",
             BnnzooWarning,
             stacklevel=2,
         )
@@ -112,7 +114,7 @@ def convergence_attributes(
     Args:
         diagnosis: the numbers of the diagnosis by name, such as `rhat`.
         run_findings: the findings of the run.
-        mixture: the weights of the chains, and the sentences about them.
+        mixture: the weights of the chains, and the text about them in the verdict.
     """
     exactness = str(diagnosis["exactness"])
     converged: int | str = int(not any(finding.topic == "convergence" for finding in run_findings))
@@ -141,7 +143,7 @@ def convergence_attributes(
 def _diagnose_parts(
     out: Path, every_kth: int, model: AbstractModel | AbstractPosterior | None
 ) -> tuple[Predictor, dict[str, Any], tuple[Finding, ...]] | None:
-    """Return a predictor of every k-th draw so far, with k = `every_kth`, and its diagnosis and findings.
+    """Return a predictor with every k-th draw so far (k = `every_kth`), and the diagnosis and findings of the run.
 
     The result is None if the part files cannot be read, or if the diagnosis fails with an error.
     """

@@ -15,7 +15,7 @@ from bnnzoo.errors import UsageError
 
 
 def refuse_weights(others: Mapping[str, Any]) -> None:
-    """Check that `fit` got no other arguments than X and y, except sample weights that are all 1.
+    """Check that `fit` got no arguments besides X and y, except `sample_weight` with all weights equal to 1.
 
     Raises:
         UsageError: if a sample weight is not 1.

@@ -102,7 +102,7 @@ class AbstractBayesian(BaseEstimator):
         self.progress = progress
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the options by name. With `deep`, add the fields that are set in parts, such as `model__hidden`."""
+        """Return the options by name. With `deep`, add the fields of parts that are set, such as `model__hidden`."""
         parameters: dict[str, Any] = super().get_params(deep=False)
         if deep:
             for part in PARTS:
@@ -144,7 +144,7 @@ class AbstractBayesian(BaseEstimator):
         self.run_ = delete_folder_with(run, folder)
 
     def _with_targets(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Return the rows of X and y whose targets are known if `missing` is "drop"; otherwise return all rows."""
+        """Return X and y. If `missing` is "drop", leave out the rows whose target is missing."""
         if y is None or self.missing != "drop" or not len(y):
             return X, y
         check_consistent_length(X, y)
@@ -155,7 +155,7 @@ class AbstractBayesian(BaseEstimator):
         return tuple(getattr(self, "feature_names_in_", ()))
 
     def _inputs(self, X: Any) -> Shaped[np.ndarray, "row feature"]:
-        """Check and encode X, and return the inputs of the predictor."""
+        """Check X and return its rows, encoded as inputs of the networks."""
         check_is_fitted(self)
         return new_rows.inputs_of(self.run_.predictor, self._validated(X, reset=False))
 
@@ -177,7 +177,7 @@ class AbstractBayesian(BaseEstimator):
         return True if self.missing == "error" else "allow-nan"
 
     def _to_table(self, X: Any) -> Any:
-        """Convert an array to a table if an option is set that requires a table."""
+        """Convert an array to a data frame if `missing`, `missing_code` or `censored` is set."""
         if is_frame(X) or not self._reads_cells():
             return X
         return pd.DataFrame(X, columns=pd.Index(self._names() or [f"x{i}" for i in range(X.shape[1])]))
@@ -206,6 +206,6 @@ class AbstractBayesian(BaseEstimator):
 
 
 def delete_folder_with(run: Run, folder: str) -> Run:
-    """Delete the folder when the run is garbage-collected, and return the run."""
+    """Return the run, and delete the folder when Python garbage-collects the run."""
     weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
     return run

@@ -75,8 +75,8 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
     def predict_distribution(self, X: Any) -> PredictiveDistribution:
         """Return the predictive distribution as an object. Its classes are `classes_`.
 
-        Only `probabilities`, `mode`, `mutual_information`, `log_prob`, `sample` and `entropy` of this object apply to
-        classes.
+        For classes, this object supports only `probabilities`, `mode`, `mutual_information`, `log_prob`, `sample` and
+        `entropy`.
         """
         x = self._inputs(X)
         return PredictiveDistribution(self.run_.predictor, x, seed=self.seed, classes=self.classes_)
@@ -109,7 +109,7 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
             labels = [as_text(label) for label in calibration[1]]
             if unknown := sorted(set(labels) - set(names)):
                 raise ValueError(
-                    f"calibration: class {unknown[0]!r} does not occur in the training rows; remove its rows"
+                    f"calibration: class {unknown[0]!r} does not occur in the training rows; remove rows of this class"
                 )
             index = np.array([names.index(label) for label in labels], np.int32)
             rows = prediction_intervals.checked_calibration(predictor, self._inputs(calibration[0]), index)
@@ -117,7 +117,7 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
         return members[:, [names.index(as_text(label)) for label in self.classes_]]
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Shaped[np.ndarray, "row sample"]:
-        """Draw labels from the predictive distribution. Their shape is [row, sample]."""
+        """Return labels drawn from the predictive distribution, with shape [row, sample]."""
         chances = self.predict_proba(X).cumsum(1)
         uniform = np.random.default_rng(integer_seed(random_state)).uniform(size=(len(chances), n_samples))
         index = (uniform[:, :, None] > chances[:, None, :]).sum(2)

@@ -25,7 +25,7 @@ def with_field(kind: str, part: Part, field: str, value: Any) -> Part:
     """Return the part with a new value of a field.
 
     Raises:
-        UsageError: if the part is None or "auto". Its fields are then unknown.
+        UsageError: if the part is None or "auto", because the fields are then unknown.
     """
     if part is None or part == "auto":
         raise UsageError(

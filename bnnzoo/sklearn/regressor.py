@@ -36,9 +36,9 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
     def fit(self, X: Any, y: Any, **others: Any) -> BayesianRegressor:
         """Sample the posterior for inputs X [row, feature] and targets y [row] or [row, target].
 
-        If `censored` is set, y is text such as <0.5, >100 or 1..2. Alternatively, it is an array of the smallest and
+        If `censored` is set, y is text such as <0.5, >100 or 1..2. Alternatively, y is an array of the smallest and
         the largest possible value of each target, with shape [row, 2] or [row, target, 2]. The two values are equal if
-        the target is known. A value is infinite if the target has no limit on this side.
+        the target is known. A value is infinite if the target has no lower or no upper limit.
 
         Raises:
             UsageError: if a sample weight is not 1, or for the reasons of `bnnzoo.sample`.
@@ -103,7 +103,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
     def predict_distribution(self, X: Any) -> PredictiveDistribution:
         """Return the predictive distribution as an object with members such as `mean`, `sd`, `cdf` and `quantile`.
 
-        As for `Run.predictive`, the arrays have the shape [row], or [row, target] if there are several targets.
+        The arrays have the shape [row], or [row, target] if there are several targets, as for `Run.predictive`.
         """
         x = self._inputs(X)
         return PredictiveDistribution(self.run_.predictor, x, seed=self.seed)
@@ -116,8 +116,8 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         Args:
             X: inputs [row, feature].
             level: probability that an interval contains the target.
-            interval: "conformal" or "bayesian". Conformal intervals have this probability if the rows are exchangeable,
-                and Bayesian intervals if the model is correct. See docs/evaluation.md.
+            interval: "conformal" or "bayesian". Conformal intervals have this coverage if the rows are exchangeable.
+                Bayesian intervals have this coverage if the model is correct. See docs/evaluation.md.
             calibration: X and y of rows that were not used to fit, in the form that `fit` accepts. Conformal intervals
                 need these rows if the sampler is not exact.
 
@@ -159,7 +159,7 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
 
 
 def _paired_by_order(X: Any, y: Any) -> Any:
-    """Return y with the row labels of X, because rows are paired by their order, not by their labels."""
+    """Return y with the row labels of X, so that rows of X and y are paired by their order and not by their labels."""
     check_consistent_length(X, y)
     is_labelled = isinstance(X, pd.DataFrame) and isinstance(y, pd.Series | pd.DataFrame)
     return y.set_axis(X.index) if is_labelled else y

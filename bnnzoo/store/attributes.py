@@ -1,4 +1,4 @@
-"""Root attributes of a run: their names, types and limits. All attributes are checked before any value is used."""
+"""Names, types and limits of the root attributes of a run. All attributes are checked before any value is used."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _LimitedNames = BeforeValidator(_limit_names)
 
 
 class _DeclaredStatistic(BaseModel):
-    """The declaration of one statistic by a sampler."""
+    """Declaration of one statistic that a sampler reports in each step."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -62,7 +62,7 @@ class _DeclaredStatistic(BaseModel):
 
 
 class _Subspace(BaseModel):
-    """The directions that `--stochastic identified` or `linearised` samples."""
+    """The subspace of parameters that a run with `--stochastic identified` or `linearised` samples."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -76,7 +76,7 @@ class _Subspace(BaseModel):
 
 
 class _RowSource(BaseModel):
-    """The data file with the training rows of a run, if the file of the run does not contain them."""
+    """The data file that contains the training rows, if the file of the run does not contain the rows."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -85,7 +85,7 @@ class _RowSource(BaseModel):
 
 
 class _LengthPlan(BaseModel):
-    """The lengths that the budget of a run may change, and the seconds that were spent on the initial positions."""
+    """Lengths (`warmup`, `thin`, `draws`) that the time budget may change, and seconds spent on initial positions."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -94,7 +94,7 @@ class _LengthPlan(BaseModel):
 
 
 class _RootAttributes(BaseModel):
-    """The root attributes; see docs/files.md. An attribute without a default is required in every file of bnnzoo."""
+    """Root attributes (see docs/files.md). An attribute without a default is required in every file of bnnzoo."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -168,7 +168,7 @@ def find_fault(attributes: Mapping[str, Any]) -> str:
     text_lengths = {name: len(text) for name, text in values.items() if isinstance(text, str) and name != "signature"}
     if sum(text_lengths.values()) > _MAX_TEXT:
         longest = max(text_lengths, key=text_lengths.__getitem__)
-        return f"its attribute {ascii(longest[:80])[1:-1]} has too many characters ({text_lengths[longest]})"
+        return f"its attribute {ascii(longest[:80])[1:-1]} is too long ({text_lengths[longest]} characters)"
     try:
         _RootAttributes.model_validate(values)
     except ValidationError as error:
@@ -179,7 +179,7 @@ def find_fault(attributes: Mapping[str, Any]) -> str:
 
 
 def with_digests(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the root attributes with the attribute `digests`, a digest of each other attribute as JSON.
+    """Return the root attributes and a further one, `digests`: a JSON object with the digest of each attribute.
 
     Digests are needed because the checksums of HDF5 do not cover attributes.
     """
@@ -200,7 +200,7 @@ def _changed_attribute(values: Mapping[str, Any]) -> str:
 def storable(attributes: Mapping[Any, Any]) -> Attributes:
     """Return the root attributes that are numbers or texts; a boolean becomes an integer.
 
-    Users may add attributes of other types to a file, such as lists. They cannot be stored in a header.
+    Users may add attributes of other types to a file, such as lists. The header of an unfinished run cannot store them.
     """
     plain_values = {str(name): plain(value) for name, value in attributes.items()}
     return {
@@ -215,14 +215,14 @@ def _digest(value: Any) -> str:
 
 
 def are_equal(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether all attributes of `second` have the same values in `first`; NaN equals NaN."""
+    """Whether `first` has every attribute of `second` with the same value; NaN equals NaN."""
     return all(name in first and str(plain(first[name])) == str(plain(value)) for name, value in second.items())
 
 
 def find_contradiction(attributes: Mapping[str, Any]) -> str:
     """Return a message about the first root attribute that contradicts the recipe of the run; empty if there is none.
 
-    Runs of a posterior made in Python are not checked.
+    A run of a posterior made in Python is not checked, because no recipe describes its posterior.
 
     Raises:
         UsageError: if the recipe is invalid.

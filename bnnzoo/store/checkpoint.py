@@ -1,4 +1,4 @@
-"""Checkpoints on disk: named arrays and a JSON header. The sampling loop defines the arrays."""
+"""Checkpoints on disk: named arrays and a JSON header. The sampling loop chooses the arrays and their names."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Checkpoint(NamedTuple):
     arrays: Mapping[str, np.ndarray]
     next_step: int
     num_parts: int
-    """Number of part files when the checkpoint was written. Draws of later part files are computed again."""
+    """Number of part files when the checkpoint was written. `resume` computes the draws of later part files again."""
     tuned: dict[str, int | FiniteFloat | str | bool]
     """Sampler fields that the methods `choose` and `tune` of the sampler changed, with their new values."""
     seconds: dict[str, float]
     totals: dict[str, list[float]]
-    """Sums of the statistics so far, one number per chain. The findings about the run are computed from them."""
+    """Sum of each statistic over the steps so far, one number per chain. Findings are computed from these sums."""
 
 
 class _CheckpointHeader(NamedTuple):
@@ -57,7 +57,7 @@ def save(folder: Path, checkpoint: Checkpoint, *, run: str, keep: bool = False) 
     Args:
         folder: the folder of the part files.
         checkpoint: the state to write.
-        run: digest of the header of the run, which identifies the run.
+        run: digest of the header of the run; the digest identifies the run.
         keep: store a copy that later checkpoints do not replace.
     """
     header = {key: value for key, value in checkpoint._asdict().items() if key != "arrays"} | {"run": run}
@@ -73,7 +73,7 @@ def load(path: Path, *, run: str | None = None) -> Checkpoint:
 
     Args:
         path: the file.
-        run: digest of the header of the run to which the checkpoint must belong; by default this is not checked.
+        run: digest of the header of the run to which the checkpoint must belong; None accepts any run.
 
     Raises:
         UsageError: if the checkpoint is missing or damaged, or if it belongs to another run.
@@ -82,7 +82,7 @@ def load(path: Path, *, run: str | None = None) -> Checkpoint:
     try:
         header = TypeAdapter(_CheckpointHeader).validate_json(arrays.pop(_HEADER, np.zeros(0, np.uint8)).tobytes())
     except ValueError as error:
-        raise UsageError(f"{path}: damaged (it does not describe a checkpoint)") from error
+        raise UsageError(f"{path}: damaged (its header does not describe a checkpoint)") from error
     if header.sha256 != _digest(arrays):
         raise UsageError(f"{path}: damaged (its arrays were changed after they were written)")
     if run is not None and header.run != run:
@@ -91,7 +91,7 @@ def load(path: Path, *, run: str | None = None) -> Checkpoint:
 
 
 def as_group(folder: Path) -> dict[str, dict[str, np.ndarray]]:
-    """Return the group `final_state` of the finished file, with the newest checkpoint; empty if there is none."""
+    """Return the group `final_state`, which stores the newest checkpoint in the file of a run; empty if none exists."""
     path = folder / NEWEST
     if not path.is_file():
         return {}
@@ -99,7 +99,7 @@ def as_group(folder: Path) -> dict[str, dict[str, np.ndarray]]:
 
 
 def kept_checkpoints(folder: Path) -> dict[int, Path]:
-    """Return the paths of the copies that `save` has kept, by the number of part files at their time."""
+    """Return the path of each copy that `save` has kept. The key is the number of part files when it was written."""
     names = sorted(entry.name for entry in os.scandir(folder) if _KEPT_NAME.match(entry.name))
     return {int(name[len("checkpoint-") : -len(".npz")]): folder / name for name in names}
 
@@ -120,10 +120,10 @@ def readable_checkpoints(folder: Path, *, run: str, max_parts: int | None = None
 
 
 def go_back(folder: Path, *, run: str, num_parts: int) -> None:
-    """Make the newest readable checkpoint that needs at most `num_parts` part files the newest one of the folder.
+    """Go back to the newest readable checkpoint that needs at most `num_parts` part files.
 
-    The run continues from this checkpoint. It is stored again, because the file of the newest checkpoint may be damaged
-    or may need later part files. Checkpoints that need later part files are removed.
+    This checkpoint replaces the file of the newest checkpoint, which may be damaged or may need later part files. Other
+    checkpoints that need later part files are removed. The run then continues from the restored checkpoint.
     """
     for checkpoint in readable_checkpoints(folder, run=run, max_parts=num_parts):
         save(folder, checkpoint, run=run)

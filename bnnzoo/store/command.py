@@ -22,9 +22,9 @@ _PIPES = ("/dev/fd/", "/proc/", "/dev/stdin")
 
 
 class Command(BaseModel):
-    """A call of `bnnzoo sample` or of `bnnzoo.sample`.
+    """A call of `bnnzoo sample` on the command line, or of `bnnzoo.sample` in Python.
 
-    Only the arguments are stored. Even if the stored file is manipulated, messages can show only a call of bnnzoo.
+    Only the arguments are stored. A manipulated file therefore cannot make a message show another program.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -73,7 +73,7 @@ def write(folder: Path, command: Command) -> None:
 
 
 def restart_advice(folder: Path, *, force: bool) -> str:
-    """Return the end of a message that asks the user to start the run of this folder again."""
+    """Return the end of a message: start the run again, with the stored command of the run if its folder has one."""
     with suppress(UsageError, OSError, ValidationError):
         if npz.check_regular(folder / COMMAND) <= _MAX_BYTES:
             command = Command.model_validate_json((folder / COMMAND).read_bytes())

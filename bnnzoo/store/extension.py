@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     import xarray as xr
 
 _PART_BYTES = 2**24
-"""Approximate size of a part file in bytes. It limits the memory use, which does not grow with the run."""
+"""Approximate size of a part file in bytes. It limits the memory use to the same value for runs of any length."""
 # fmt: off
 _END_ATTRIBUTES = frozenset({
     "absurd", "chain_weights", "chain_weights_error", "chain_weights_gain", "continuation", "converged", "ended",
     "ess_bulk", "noise_remark", "rhat", "stops", "verdict", "verdict_in_python",
 })
 # fmt: on
-"""Root attributes about the end of a run that not every run has. They are removed when a run is extended."""
+"""Optional root attributes that describe the end of a run. They are removed when the run is extended."""
 
 
 def check_extensible(out: Path) -> None:
@@ -60,16 +60,16 @@ def check_extensible(out: Path) -> None:
         )
     if FINAL_STATE not in reading.groups_of(out):
         raise UsageError(
-            f"{out}: draws cannot be added, because the file has no checkpoint; use the file of a single run, or "
+            f"{out}: draws cannot be added, because the file has no checkpoint (joined runs have none); "
             "start a new run with more [[draws]]"
         )
 
 
 def reopen_finished(out: Path, attributes: Attributes) -> None:
-    """Write part files and a checkpoint beside a finished file, from which `resume` continues the run.
+    """Write part files and a checkpoint beside a finished file, so that `resume` can continue the run.
 
-    The finished file stays until the extended run replaces it. If the process is killed before all part files are
-    written, the folder contains no run (`Store.create`), and the finished run can be extended again.
+    The finished file stays until the extended run replaces it. The part files are hidden until all are written (see
+    `Store.create`). If the process is killed before that, the finished run can be extended again.
 
     Args:
         out: the file of the finished run.
@@ -129,7 +129,7 @@ def _append_draws(writer: Store, tree: xr.DataTree, prefix: str) -> None:
 
 
 def _dims(tree: xr.DataTree) -> Mapping[str, list[str]]:
-    """Return the dimension names of the variables of the data groups and of `posterior`, as for `Store.create`."""
+    """Return the dimension names of the variables of the data groups and of `posterior`, for `Store.create`."""
     dims: dict[str, list[str]] = {}
     for group in (OBSERVED_DATA, CONSTANT_DATA):
         if group in tree.children:

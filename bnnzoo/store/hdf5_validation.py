@@ -28,7 +28,7 @@ _MAX_CHUNKS = 2**20
 _MAX_TEXT = 2**25
 _MAX_ATTRIBUTE = 2**22
 _SCALES = {"DIMENSION_LIST": h5t.VLEN, "REFERENCE_LIST": h5t.COMPOUND, "CLASS": h5t.STRING, "NAME": h5t.STRING}
-"""Attributes with which HDF5 marks dimension scales and the arrays that use them, with their types."""
+"""Names and types of the attributes by which HDF5 marks dimension scales, and arrays that use these scales."""
 _LAYOUTS = (h5d.COMPACT, h5d.CONTIGUOUS, h5d.CHUNKED)
 _FILTERS = (h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 
@@ -67,7 +67,7 @@ def check(path: Path) -> None:
 
 
 class _Validator:
-    """Validator of a file of `size` bytes, with counts of the bytes that arrays declare and of the bytes of text."""
+    """Validator of a file with `size` bytes. It counts the bytes of all declared arrays and of all texts."""
 
     def __init__(self, size: int):
         self.size = size
@@ -91,7 +91,7 @@ class _Validator:
                 self._check_dataset(group, variable, place)
 
     def _members(self, group: Any, place: str, max_members: int) -> list[tuple[str, int]]:
-        """Return names and kinds of the members of a group. Refuse links and members with a second name."""
+        """Return the name and the kind of each member of a group. Refuse links, and members that have two names."""
         if group.get_num_objs() > max_members:
             raise _Refused(f"{_printable(place)} has more than {max_members} members")
         names: list[bytes] = []
@@ -203,7 +203,7 @@ class _Validator:
                 self._check_text(attribute, kind, label)
 
     def _check_length(self, number: int, kind: Any, label: str) -> None:
-        """Check the number of texts or references in an attribute. Many of them can point to the same few bytes."""
+        """Check the number of texts or references in an attribute. Even a small file can contain very many of them."""
         if kind.get_class() != h5t.STRING:
             if number > _MAX_RANK:
                 raise _Refused(f"{_printable(label)} has too many dimensions ({number})")
@@ -211,7 +211,7 @@ class _Validator:
             raise _Refused(f"{_printable(label)} has too many strings ({number})")
 
     def _check_text(self, attribute: Any, kind: Any, label: str) -> None:
-        """Check that the texts of an attribute are UTF-8, and that all texts so far are not too long in total."""
+        """Check that the texts of an attribute are UTF-8, and that the total length of all texts so far is allowed."""
         value = np.empty(attribute.shape, object if kind.is_variable_str() else kind.dtype)
         attribute.read(value, mtype=h5t.py_create(kind.dtype))
         for item in value.reshape(-1):

@@ -23,9 +23,9 @@ _READ_BYTES = 2**24
 
 
 def remove_leftovers(out: Path) -> bool:
-    """Remove the part files of a run that has a complete file, after a check of every array in this file.
+    """Check every array in the complete file of a run, and then remove the part files of the run.
 
-    Part files of another run, which will replace the complete file, are not removed.
+    Part files may also belong to a new run that will replace the complete file. Such part files are not removed.
 
     Returns:
         whether part files were removed.
@@ -59,7 +59,8 @@ def remove_leftovers(out: Path) -> bool:
         writer.release()
     if folder.is_dir():
         raise UsageError(
-            f"{folder}: contains files that bnnzoo did not write; move them away (the run in {quoted(out)} is finished)"
+            f"{folder}: contains files that bnnzoo did not write; move these files to another folder (the run in "
+            f"{quoted(out)} is finished)"
         )
     return True
 

@@ -34,7 +34,7 @@ class Header(_StrictModel):
 
 
 class Static(_StrictModel):
-    """A file with arrays without the dimensions chain and draw, such as the training rows."""
+    """A file of arrays that have neither the dimension chain nor the dimension draw, such as the training rows."""
 
     file: Annotated[str, Field(pattern=r"^data(-\d{6})?\.npz$")]
     sha256: _Digest
@@ -59,7 +59,7 @@ class Manifest(_StrictModel):
     static: list[Static]
     chains: _Count = 0
     variables: dict[_Key, _Array] = {}
-    """Type and shape of each variable with draws, for one draw of one chain."""
+    """Type of each variable with draws, and the shape of a single draw of one chain."""
     parts: list[Part] = []
     attributes: Attributes = {}
     """Root attributes that change during the run."""

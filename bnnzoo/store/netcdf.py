@@ -81,7 +81,8 @@ def build(run: Unfinished, out: Path, attributes: Callable[[], Attributes], more
 def add_groups(path: Path, groups: Mapping[str, Group], dims: Dims, coords: Mapping[str, Group]) -> None:
     """Add groups to a finished file, or replace groups of the same name.
 
-    The groups are added to a copy, which then replaces the file. Groups that another process adds meanwhile stay.
+    The groups are added to a copy, which then replaces the file. Groups that another process adds at the same time are
+    kept.
 
     Args:
         path: the finished file.
@@ -116,12 +117,12 @@ def check_same_run(path: Path, attributes: Mapping[str, Any]) -> None:
 
 
 def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the root attributes of a file, and check that they include the names and values in `run`.
+    """Return the root attributes of a file, and check that they include all attributes in `run` with the same values.
 
     The root attributes identify the run, because `add_groups` does not change them.
 
     Raises:
-        BnnzooError: if a value differs, because another run has then replaced the file.
+        BnnzooError: if a value differs. Another run has then replaced the file.
     """
     with h5netcdf.File(file, "r") as handle:
         attributes = dict(handle.attrs)
@@ -157,7 +158,7 @@ def _add_to_copy(path: Path, source: Any, groups: Mapping[str, Group], dims: Dim
 def write_tree(path: Path, tree: xr.DataTree) -> None:
     """Write a run that exists only in memory, in the format of `build`.
 
-    Root attributes that are neither numbers nor texts are left out; only a user can have added them.
+    Root attributes that are neither numbers nor texts are left out. bnnzoo does not create such attributes.
 
     Raises:
         BnnzooError: if the file cannot be written; an old file is unchanged.
@@ -299,7 +300,7 @@ def _create_variable(
         name: name of the variable.
         dims: names of the dimensions.
         shape: lengths of the dimensions.
-        dtype: type of the values; booleans and texts are stored by the conventions of xarray.
+        dtype: type of the values. Booleans and texts are stored in the form that xarray uses for them.
         data: values; None if they are written later.
         about: attributes of the variable.
     """

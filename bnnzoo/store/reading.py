@@ -38,7 +38,7 @@ def check(path: Path) -> None:
     hdf5_validation.check(path)
     with h5py.File(path, "r") as file:
         if "recipe" not in file.attrs or POSTERIOR not in file:
-            raise UsageError(f"{path}: a NetCDF file, but not a run of bnnzoo: it has no recipe, or no posterior")
+            raise UsageError(f"{path}: a NetCDF file, but not a run of bnnzoo: the file has no recipe, or no posterior")
         if reason := _fault(file.attrs) or _count_mismatch(file):
             raise UsageError(f"{path}: damaged: {reason}")
 
@@ -76,13 +76,13 @@ def attributes_of(path: Path) -> dict[str, Any]:
 
 
 def groups_of(path: Path) -> set[str]:
-    """Return the names of the groups of a file that `check` accepts."""
+    """Return the names of the groups of a file. The caller must have checked the file with `check`."""
     with h5py.File(path, "r") as file:
         return set(file)
 
 
 def identity_of(path: Path) -> str:
-    """Return a digest that identifies a run, also after `evaluate` adds groups; empty if the run cannot be read."""
+    """Return a digest that identifies a run; empty if the run cannot be read. Groups of `evaluate` do not change it."""
     try:
         attributes = attributes_of(path)
     except UsageError:
@@ -91,7 +91,7 @@ def identity_of(path: Path) -> str:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether a run must be read from its part files: there are part files, but no file of a complete run."""
+    """Whether a run must be read from its part files, because the run has part files but no complete file."""
     return run_parts.holds_run(parts_folder(path)) and not is_complete(path)
 
 
@@ -112,7 +112,7 @@ def _complete(path: Path) -> Any:
 
 
 def parts_state(path: Path) -> Literal["absent", "begun", "resumable"]:
-    """Return the state of the run in the part files beside `path`, as in `run_state`; the file `path` is ignored."""
+    """Return the state (see `run_state`) of the part files beside `path`. The file at `path` itself is ignored."""
     if not run_parts.holds_run(parts_folder(path)):
         return "absent"
     return "resumable" if checkpoint.has_checkpoint(parts_folder(path)) else "begun"
@@ -122,9 +122,9 @@ def run_state(path: Path) -> Literal["absent", "begun", "resumable", "partial", 
     """Return the state of the run at a path.
 
     Returns:
-        "absent": there is no run. "begun": an unfinished run without a checkpoint. "resumable": an unfinished run with
-        a checkpoint. "partial": only the file of a stopped run, without part files. "complete": the file of a complete
-        run, or a file that cannot be read.
+        "absent": no run. "begun": an unfinished run without a checkpoint. "resumable": an unfinished run with a
+        checkpoint. "partial": the file of a stopped run, whose part files are missing. "complete": the file of a
+        complete run, or a file that cannot be read.
     """
     if is_unfinished(path):
         return parts_state(path)
@@ -138,7 +138,7 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
 
     Args:
         path: the NetCDF file of the run.
-        from_part: use the newest checkpoint that needs at most this many part files.
+        from_part: largest number of part files that the checkpoint may need; None for the newest checkpoint.
 
     Raises:
         UsageError: if there is no unfinished run or no such checkpoint, or if a needed file is damaged.
@@ -162,8 +162,8 @@ def resumable(path: Path, from_part: int | None = None) -> tuple[Unfinished, Che
     unfinished = run_parts.load(folder)
     if not checkpoint.has_checkpoint(folder) and is_complete(path):
         raise UsageError(
-            f"{path}: is finished; a new run that should replace it stopped before its first checkpoint; "
-            f"remove {folder.name}, or {command.restart_advice(folder, force=True)}"
+            f"{path}: is finished, but a new run with this path stopped before its first checkpoint; to keep the "
+            f"finished run, remove {folder.name}; to replace it, {command.restart_advice(folder, force=True)}"
         )
     saved = _check_attributes(unfinished).checkpoint(from_part)
     unfinished.check(saved.num_parts)
@@ -200,7 +200,7 @@ def open_tree(path: Path) -> xr.DataTree:
 
 
 def read_array(path: Path, array: xr.DataArray) -> np.ndarray:
-    """Return the values of an array of the tree that `open_tree` has returned for the file `path`.
+    """Return the values of an array. It must be part of the tree that `open_tree` returned for the file `path`.
 
     Raises:
         DamagedError: if a checksum of HDF5 does not match; the message names the file and the array.
@@ -218,7 +218,7 @@ def read_group(path: Path, tree: xr.DataTree, name: str) -> dict[str, np.ndarray
 
 
 def _decoding_fault(values: xr.Variable) -> str:
-    """Return a message about an attribute that made xarray change the numbers of an array; empty if there is none.
+    """Return a message if an attribute of an array made xarray change the numbers of the array; otherwise empty.
 
     Attributes of the NetCDF conventions scale, shift or mask numbers, or convert them to booleans or times. bnnzoo
     writes only the attribute that converts single bytes to booleans.

@@ -102,7 +102,7 @@ class Unfinished(NamedTuple):
             yield part, _group_arrays(self._with_remedy(number, npz.read))
 
     def blocks(self) -> Iterator[tuple[dict[str, int], Groups]]:
-        """Yield blocks of successive parts: the number of draws per chain of each group, and the groups.
+        """Yield blocks of successive parts. A block is a pair: the draws per chain in each group, and the groups.
 
         Short parts are joined, because a run has hundreds of them and each block has a fixed cost for the caller.
 
@@ -174,12 +174,12 @@ class Unfinished(NamedTuple):
         return self.folder.with_name(self.folder.name.removesuffix(".parts"))
 
     def _remedy(self, number: int) -> str:
-        """Return the remedy if part file `number` is damaged: go back to a checkpoint before it, or start again."""
+        """Return the remedy if part file `number` is damaged: resume from an earlier checkpoint, or start again."""
         earlier = next(checkpoint.readable_checkpoints(self.folder, run=self.manifest.header, max_parts=number), None)
         if earlier is None:
-            return f"no earlier checkpoint is complete; {command.restart_advice(self.folder, force=True)}"
+            return f"no earlier checkpoint can be read; {command.restart_advice(self.folder, force=True)}"
         return (
-            f"go back to the last complete checkpoint with bnnzoo resume {quoted(self.out)} --from-part "
+            f"go back to the last readable checkpoint with bnnzoo resume {quoted(self.out)} --from-part "
             f"{earlier.num_parts}"
         )
 
@@ -201,7 +201,7 @@ class Unfinished(NamedTuple):
 
 
 def _join_parts(parts: list[Groups]) -> tuple[dict[str, int], Groups]:
-    """Join successive parts, which have the same groups. Return the number of draws of each group, and the groups."""
+    """Join successive parts with the same groups. Return the draws per chain in each group, and the joined groups."""
     joined: Groups = {
         group: {name: np.concatenate([part[group][name] for part in parts], 1) for name in values}
         for group, values in parts[0].items()
@@ -226,10 +226,10 @@ def holds_run(folder: Path) -> bool:
 
 
 def remove_files(folder: Path, *, keep: Collection[str] = ()) -> None:
-    """Remove the files of a run from its folder, except its lock and the files in `keep`. Other files stay too.
+    """Remove the files of a run from its folder, except the lock, the files in `keep`, and files of the user.
 
-    The manifest is renamed first and removed last. If the process is killed in between, the remaining files are not
-    mistaken for a run.
+    The manifest is renamed first and removed last. If the process is killed in between, the remaining files therefore
+    do not count as a run.
     """
     if MANIFEST not in keep and os.path.lexists(folder / MANIFEST):
         (folder / MANIFEST).replace(folder / HIDDEN_MANIFEST)

@@ -50,17 +50,17 @@ FINAL_STATE, CHECKPOINT_BYTES = "final_state", "checkpoint"
 """Group of a finished run, and its variable: the bytes of the last checkpoint, from which `resume` can add draws."""
 
 KEPT_ROWS = "x_kept"
-"""Variable of constant_data: the inputs at which predictions are stored, if the run stores no parameters."""
+"""Variable of constant_data, if a run stores predictions instead of parameters: the inputs of the predictions."""
 
 ROW_SOURCE = "row_source"
 """Root attribute of a run whose training rows are not in its file: path and size of the data file, as JSON."""
 ROWS_IN_FILES = "rows_in_files"
-"""Root attribute of a run that has its training rows in its file, but kept them in temporary files: 1."""
+"""Root attribute with the value 1: the run's file has the training rows, and readers copy them to temporary files."""
 PADDED_ROWS = "padded_rows"
-"""Root attribute of a run whose rows were padded (`NetworkPosterior.in_bucket`): number of rows with the padding."""
+"""Root attribute of a run whose rows were padded (`NetworkPosterior.in_bucket`): number of rows after padding."""
 
 LENGTH_PLAN = "length_plan"
-"""Root attribute of a run with a budget: lengths that the budget may change, and seconds of the start, as JSON."""
+"""Root attribute of a run with a time budget, as JSON (see `_LengthPlan` in attributes.py)."""
 
 SECONDS = ("start", "compile", "warmup", "sampling", "judging", "writing")
 """Phases of a run in order. The root attributes `seconds_start`, ... contain the durations of the phases."""
@@ -138,14 +138,15 @@ def row_dims(train: Dataset, scaler: Scaler) -> dict[str, list[str]]:
 
 
 def fixed_leaves(constant: Group) -> dict[str, np.ndarray]:
-    """Return the parameters that were trained and not sampled, by name; `constant` is constant_data."""
+    """Return the parameters that were trained and not sampled, by name. `constant` is the group constant_data."""
     return _with_prefix(constant, FIXED)
 
 
 def prior_moments(constant: Group) -> tuple[dict[str, np.ndarray], ...]:
-    """Return the means and the sds of the prior of a run with `prior_from`, by name, and the factor of its covariance.
+    """Return the normal prior of a run with `prior_from`: means by name, sds by name, and the factor of the covariance.
 
-    `constant` is constant_data. The factor has the name ""; it is absent if the parameters are independent.
+    `constant` is constant_data. The last dictionary has the key "" for the Cholesky factor of the covariance. It is
+    empty if the parameters are independent.
     """
     return _with_prefix(constant, PRIOR_MEAN), _with_prefix(constant, PRIOR_SD), _with_prefix(constant, PRIOR_FACTOR)
 
@@ -155,7 +156,7 @@ def _with_prefix(constant: Group, prefix: str) -> dict[str, np.ndarray]:
 
 
 def linearised_group(points: Group) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
-    """Return `points` (an array `[chain, ...]` per parameter block) as variables of constant_data, with dimensions.
+    """Return `points` (an array `[chain, ...]` per parameter block) as variables of constant_data, and dimension names.
 
     The points are the parameters at which the predictions of each chain are linearised.
     """

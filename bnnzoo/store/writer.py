@@ -131,10 +131,10 @@ class Store:
     def reopen(self, num_parts: int, *, expected: Unfinished | None = None, break_lock: bool = False) -> None:
         """Continue an unfinished run after its first `num_parts` part files, and remove later part files.
 
-        The checkpoint from which the run continues becomes the newest checkpoint.
+        The run continues from the newest readable checkpoint that needs only the kept part files.
 
         Args:
-            num_parts: number of part files to keep, as in the checkpoint.
+            num_parts: number of part files to keep: `Checkpoint.num_parts` of the checkpoint.
             expected: the run as it was when its checkpoint was read, before the lock was taken.
             break_lock: take the lock from another process that is no longer active.
 
@@ -143,7 +143,7 @@ class Store:
                 since `expected` was read.
         """
         if not run_parts.holds_run(self.folder):
-            raise UsageError(f"{self.out}: there is no unfinished run here ({self.folder.name} is missing)")
+            raise UsageError(f"{self.out}: no unfinished run has this path ({self.folder.name} is missing)")
         self._lock.acquire(break_stale=break_lock)
         try:
             self._run = run_parts.load(self.folder)
@@ -178,7 +178,7 @@ class Store:
         self._publish()
 
     def add_static(self, group: str, values: Group, dims: Dims) -> None:
-        """Write arrays without draws, such as constant_data, to a new file. Arrays of the same name are replaced."""
+        """Write a group without draws, such as constant_data, to a new file. It replaces arrays of the same name."""
         self._lock.check()
         manifest, arrays = self.run.manifest, run_parts.flatten_groups({group: values})
         name = f"data-{1 + max(int('0' + static.file[5:-4]) for static in manifest.static):06d}.npz"
@@ -217,8 +217,8 @@ class Store:
 
         Args:
             complete: whether the run has all its draws.
-            last: a function that returns root attributes. It is called after all arrays are written, because the
-                attribute `seconds_writing` is one of them.
+            last: a function that returns further root attributes. It is called after all arrays are written, because
+                the attribute `seconds_writing` contains the time of writing them.
         """
         if complete or not reading.is_complete(self.out):
             attributes = {**self.run.attributes, "complete": int(complete)}
@@ -229,7 +229,7 @@ class Store:
         self.release()
 
     def abandon(self) -> None:
-        """Remove the part files of a run that was refused before its first step."""
+        """Remove the part files of a run that ended with an error before its first step."""
         run_parts.remove_files(self.folder)
 
     def release(self) -> None:
@@ -264,7 +264,7 @@ def discard(out: Path, *, finished: bool) -> None:
 
 
 def remove_unfinished(out: Path) -> None:
-    """Remove the unfinished run of `out`, if there is one. Otherwise it would later replace a file written to `out`.
+    """Remove the unfinished run of `out`, if one exists. When resumed, it would replace a new file at `out`.
 
     Raises:
         UsageError: if another process is writing the run.

@@ -1,4 +1,4 @@
-"""Checks for plugin authors: of samplers (on posteriors with known moments), models, likelihoods and priors."""
+"""Checks of samplers (on posteriors with known moments), models, likelihoods and priors, for plugin authors."""
 
 from bnnzoo.testing.calibration import check_calibration
 from bnnzoo.testing.calibration_report import CalibrationReport

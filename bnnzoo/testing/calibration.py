@@ -40,7 +40,7 @@ from bnnzoo.testing.calibration_report import CalibrationReport, Quantity
 from bnnzoo.testing.example_targets import supported_count
 
 LEVEL = 1e-5
-"""Probability that a whole check rejects a correct sampler. It is divided by the number of tests (Bonferroni)."""
+"""Probability that any test of a check rejects a correct sampler. Each test has this level / number of tests."""
 
 _PROBES = 3
 _TARGETS, _CLASSES = 1, 3
@@ -83,8 +83,8 @@ def check_calibration(
         prior: the prior of the weights. The default is `fan-in`: the scale of the network's outputs is then the same
             for all widths of the layers.
         input_shape: shape of one input.
-        rows: number of rows in each data set. With more rows, the posterior is farther from the draws of the prior at
-            which the chains start.
+        rows: number of rows in each data set. With more rows, the posterior differs more from the prior. The chains
+            start at draws from the prior, and then need a longer warm-up.
         replicates: number of simulated data sets, one chain each.
         warmup: number of warm-up steps.
         draws: number of draws per simulated data set.
@@ -116,7 +116,7 @@ def check_calibration(
 
 
 class _Replicate(eqx.Module):
-    """State of the chain of one replicate: the state of the sampler, the true parameters and the simulated targets."""
+    """State of one replicate: the state of the tested sampler, the true parameters and the simulated targets."""
 
     inner: Any
     truth: Float[Array, " dim"]
@@ -125,17 +125,17 @@ class _Replicate(eqx.Module):
     # These are properties, not fields, because the function `replace` can temporarily put a placeholder into `inner`.
     @property
     def position(self) -> Any:
-        """Position of the sampler."""
+        """Position of the tested sampler."""
         return self.inner.position
 
     @property
     def step_size(self) -> Any:
-        """Step size of the sampler."""
+        """Step size of the tested sampler."""
         return self.inner.step_size
 
 
 class _SimulatingSampler(AbstractSampler[_Replicate]):
-    """The tested sampler, with separate data for each chain.
+    """The tested sampler, changed so that each chain simulates and uses its own data.
 
     The method `tune` of the tested sampler is not called, because it combines all chains.
     """
@@ -228,7 +228,7 @@ def _posterior(
     rows: int,
     seed: int,
 ) -> tuple[NetworkPosterior, Float[np.ndarray, "probe ..."]]:
-    """Return a posterior whose targets are all 0, and the probes (the inputs at which predictions are ranked)."""
+    """Return a posterior whose targets are all 0, and the probes: the inputs at which predictions are ranked."""
     inputs = np.random.default_rng((seed, 0)).standard_normal((rows + _PROBES, *shape)).astype(np.float32)
     arranged = model.arrange(inputs)
     is_classification = likelihood.task == "classification"
@@ -258,7 +258,7 @@ def _all_quantities(
     states: _Replicate,
     thetas: Float[np.ndarray | Array, "replicate draw dim"],
 ) -> Float[Array, "replicate one_and_draw quantity"]:
-    """Return the ranked quantities of each replicate: first for the true parameters, and then for each draw."""
+    """Return the ranked quantities of each replicate. The true parameters come first, and then the draws."""
 
     def replicate_quantities(parts: tuple[Array, Array, Array]) -> Array:
         truth, y, draws = parts
@@ -300,7 +300,7 @@ def _dependence(values: Float[np.ndarray, "replicate draw quantity"]) -> Float[n
 def _test_ranks(name: str, uniform: Float[np.ndarray, " replicate"], dependence: float, limit: float) -> Quantity:
     """Apply two Kolmogorov-Smirnov tests: one to the ranks, and one to their distances from the middle rank.
 
-    The second test detects draws whose spread is too small or too large.
+    The second test detects draws whose variance is too small or too large.
     """
     shift = stats.kstest(uniform, "uniform").pvalue
     width = stats.kstest(np.abs(2 * uniform - 1), "uniform").pvalue

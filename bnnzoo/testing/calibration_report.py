@@ -1,4 +1,4 @@
-"""Report of `check_calibration`: the tests of each quantity, one verdict, and the ranks for plots."""
+"""Report of `check_calibration`: the tests of each quantity, one verdict, and the ranks (to plot)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from bnnzoo.testing.table import aligned
 class Quantity(NamedTuple):
     """Results of the tests of one quantity.
 
-    u is (rank of the true value among the draws + uniform noise) / (number of draws + 1). It is between 0 and 1.
+    For each replicate, u = (rank of the true value among the draws + uniform noise) / (number of draws + 1).
 
     Attributes:
-        mean: mean of u. The expected value is 0.5. A larger value means that the draws are too low.
+        mean: mean of u over the replicates. The expected value is 0.5. A larger value means that the draws are too low.
         distance: mean of |2 u - 1|. The expected value is 0.5. A larger value means that the draws are too narrow.
-        p: the smaller p value of two tests. One tests that u is uniform, the other that |2 u - 1| is uniform.
+        p: the smaller p value of two tests: that u is uniform, and that |2 u - 1| is uniform.
         limit: the quantity is not calibrated if p is below this limit.
         dependence: lag-1 autocorrelation of the draws.
-        independent: whether `dependence` is so small that ranks of a correct sampler are uniform.
+        independent: whether `dependence` is small enough for the test. The ranks of a correct sampler are then uniform.
     """
 
     name: str
@@ -70,7 +70,7 @@ class CalibrationReport:
 
     @property
     def verdict(self) -> str:
-        """One line: calibrated, or the quantities that are not calibrated and those that are undecided."""
+        """One line: calibrated, or the names of the quantities that are not calibrated or undecided."""
         uncalibrated = [quantity for quantity in self.quantities if not quantity.calibrated]
         parts: list[str] = []
         if wrong := [quantity for quantity in uncalibrated if quantity.independent]:

@@ -9,17 +9,17 @@ from typing import Any, Literal
 from bnnzoo.testing.table import aligned
 
 Checks = Mapping[str, tuple[str, str]]
-"""Name of each check, with the property that it tests and the remedy if the check fails."""
+"""The tested property and the remedy of each check, by the name of the check."""
 State = Literal["passed", "failed", "not applicable"]
 
 NOT_APPLICABLE = "not applicable: "
-"""Prefix of the result of a check that has nothing to test."""
+"""Prefix of the text that a check returns if it does not apply; the reason follows."""
 _PRELIMINARY = ("fields", "inputs")
-"""Checks that also pass for a part that refuses all cases, and that therefore do not test it."""
+"""Checks that also pass for a part that supports no case. They do not show that the part was tested."""
 
 
 def attempt(check: Callable[[], str]) -> str:
-    """Run a check and return its fault; empty if the check passes. An exception is a fault too."""
+    """Run a check and return its fault; empty if the check passes. If the check raises, the exception is the fault."""
     try:
         return check()
     except Exception as error:
@@ -32,10 +32,9 @@ def describe_error(error: Exception) -> str:
 
 
 def state_of(fault: str) -> tuple[State, str]:
-    """Return the state of a check, and its fault or reason, from the text that the check returned.
+    """Split the text that a check returned into the state of the check, and the fault or reason.
 
-    The returned text of a check is empty if the check passed. Otherwise it is a fault, or `NOT_APPLICABLE` with a
-    reason.
+    The text is empty if the check passed. Otherwise it is a fault, or `NOT_APPLICABLE` followed by a reason.
     """
     if fault.startswith(NOT_APPLICABLE):
         return "not applicable", fault.removeprefix(NOT_APPLICABLE)
@@ -48,7 +47,7 @@ class AbstractCheckReport(abc.ABC):
     checks: Checks
     results: tuple[Any, ...]
     refused: Mapping[str, str]
-    """Cases that are not supported, with the error messages."""
+    """The error message of each case that is not supported, by the name of the case."""
 
     @abc.abstractmethod
     def as_dict(self) -> dict[str, Any]:
@@ -71,7 +70,7 @@ class AbstractCheckReport(abc.ABC):
 
     @property
     def _is_tested(self) -> bool:
-        """Whether at least one check passed that depends on the tested part."""
+        """Whether at least one check passed, apart from the preliminary checks."""
         return any(result.state == "passed" and result.check not in _PRELIMINARY for result in self.results)
 
     @property
@@ -85,7 +84,7 @@ class AbstractCheckReport(abc.ABC):
         return f"passed: {len({result.check for result in self.results})} checks on {self.cases} cases"
 
     def outcome(self) -> dict[str, Any]:
-        """Return the verdict and the results as a dictionary. Failed checks have their remedy in `advice`."""
+        """Return the verdict and the results as a dictionary. The entry `advice` of a failed check is the remedy."""
         rows = [
             {**result._asdict(), "advice": self.checks[result.check][1] if result.state == "failed" else ""}
             for result in self.results

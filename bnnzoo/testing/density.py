@@ -1,4 +1,4 @@
-"""Tests that a density integrates to 1 (on a grid), and that draws have this density."""
+"""Tests that a density integrates to 1 on a grid, and that draws have this density."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Grid(NamedTuple):
         return np.stack([axis.ravel() for axis in np.meshgrid(*self.axes, indexing="ij")], 1).astype(np.float32)
 
     def masses(self, log_density: Float[np.ndarray, " all"]) -> Float[np.ndarray, "..."]:
-        """Return the probability of each grid cell, as an array with one axis per number."""
+        """Return the probability of each grid cell, as an array with one axis per number (coordinate)."""
         shape = tuple(map(len, self.axes))
         with np.errstate(over="ignore"):
             density = np.exp(log_density.astype(np.float64)).reshape(shape)
@@ -94,12 +94,12 @@ def compare(
     log_prob: Callable[[Any], Any],
     claimed: tuple[Any, Any] | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Compare a density with draws. Yield the name of each check and its fault.
+    """Compare a density with draws. Yield the name and the fault of each check; the fault is empty if it passed.
 
     Args:
         draws: draws from the distribution.
         log_prob: a function that returns the log density of each row of numbers.
-        claimed: the mean and the variance that the distribution states; None if they are not tested.
+        claimed: the mean and the variance that the distribution reports; None if they are not tested.
     """
     if reason := why_no_grid(draws):
         yield "normalised", reason
@@ -129,9 +129,9 @@ def normalisation(grid: Grid, log_density: Float[np.ndarray, " all"]) -> str:
 def moments(
     grid: Grid, log_density: Float[np.ndarray, " all"], mean: Float[np.ndarray, " number"], variance: np.ndarray
 ) -> str:
-    """Return a sentence if the stated mean or variance differs from the density's; otherwise an empty string.
+    """Return a sentence if a reported mean or variance differs from that of the density; otherwise an empty string.
 
-    A stated value that is infinite is not compared.
+    A reported value that is infinite is not compared.
     """
     for axis, (points, marginal) in enumerate(zip(grid.axes, grid.marginals(log_density), strict=True)):
         grid_mean = float(marginal @ points)

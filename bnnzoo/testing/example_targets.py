@@ -1,4 +1,4 @@
-"""Example targets and numbers of targets that a likelihood accepts."""
+"""Search for example targets, and for a number of targets, that a likelihood accepts."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from bnnzoo.errors import UsageError
 from bnnzoo.posterior.likelihoods import AbstractLikelihood
 
 _VALUES = (0.0, 1.0, 0.5)
-"""Targets of a regression that are tried in turn: 0 is no positive number, and 1 is not inside the interval (0, 1)."""
+"""Regression targets to try, in this order.
+
+A likelihood of positive numbers refuses 0, and a likelihood on the interval (0, 1) refuses 0 and 1.
+"""
 
 
 def example_targets(likelihood: AbstractLikelihood, count: int) -> Shaped[np.ndarray, "row ..."]:
-    """Return targets that the likelihood's method `check` accepts: one row (regression), or all classes.
+    """Return targets that the likelihood's method `check` accepts: one row (regression), or one row for each class.
 
     Args:
         likelihood: the likelihood.
         count: number of targets (regression) or classes (classification).
 
     Raises:
-        UsageError: if the likelihood refuses all examples; the message is that for the first example.
+        UsageError: if the likelihood refuses all examples. The error is that of the first example.
     """
     is_classification = likelihood.task == "classification"
     examples = (

@@ -42,7 +42,7 @@ CHECKS = {
     "upper_bound": ("log_prob never exceeds upper_bound", "leave upper_bound infinite if no bound is known"),
     "targets": (
         "the method check accepts targets that the likelihood drew itself",
-        "let the method check refuse only impossible targets",
+        "let the method check refuse only targets with density 0",
     ),
     "parameters": PARAMETERS,
 }
@@ -52,13 +52,13 @@ _OUTPUTS = (-10.0, -3.0, 0.0, 3.0, 10.0)
 
 
 class _Case(NamedTuple):
-    """A likelihood with initial values of its sampled parameters, the outputs of one row, and drawn targets."""
+    """A likelihood (its own parameters have their initial values), the outputs of one row, and drawn targets."""
 
     likelihood: AbstractLikelihood
     num_targets: int
     output: Any
     draws: Any
-    """Targets drawn for this output."""
+    """Targets that the likelihood drew, given `output`."""
 
     @property
     def targets(self) -> np.ndarray:
@@ -87,7 +87,7 @@ def check_likelihood(likelihood: AbstractLikelihood, *, seed: int = 0) -> PartRe
 
 
 def _checks(likelihood: AbstractLikelihood, count: int, key: Any) -> Iterator[tuple[str, str]]:
-    """Yield the name of each check and its fault. Skip the checks that depend on a failed check."""
+    """Yield the name and the fault of each check (empty if it passed). Skip checks that depend on a failed check."""
     try:
         example = example_targets(likelihood, count)
     except UsageError as error:
@@ -164,7 +164,7 @@ def _own_targets(case: _Case) -> str:
 
 
 def _rows(case: _Case) -> str:
-    """Compare the log densities of rows computed together, in reverse order, and one by one."""
+    """Check that the log density of a row is the same if rows are computed together, in reverse order or one by one."""
     outputs = case.output + jnp.linspace(-1, 1, 6)[:, None]
     targets = case.draws[:6]
     single_values = jnp.stack(
@@ -173,7 +173,7 @@ def _rows(case: _Case) -> str:
     batch_values = jax.vmap(case.likelihood.log_prob)(outputs, targets)
     reversed_values = jax.vmap(case.likelihood.log_prob)(outputs[::-1], targets[::-1])[::-1]
     for other_values, reason in (
-        (batch_values, "if other rows are computed together with it"),
+        (batch_values, "if other rows are computed together with this row"),
         (reversed_values, "if the order of the rows changes"),
     ):
         difference = float(jnp.max(jnp.abs(single_values - other_values) / (1 + jnp.abs(single_values))))

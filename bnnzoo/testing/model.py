@@ -1,8 +1,8 @@
 """Checks that a model has the properties that samplers, `evaluate` and `--stochastic last` assume.
 
 Each case is an input shape and a likelihood. A network is built as in a run, and tested with its initial weights and
-with draws from the prior. One of the rows consists of zeros, as an empty image or an input equal to the mean does. Most
-of the time is spent on compiling four programs per case, and on starting a run as `sample` does.
+with draws from the prior. One of the rows consists of zeros, like an empty image or a standardised input at its mean.
+Most of the time is spent on compiling four programs per case, and on starting runs as `sample` does.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class _Case(NamedTuple):
         )
 
     def posterior(self, network: Any) -> NetworkPosterior:
-        """Return the posterior of a network for the rows `x`, with targets of 0, which `_density` replaces."""
+        """Return the posterior of a network for the rows `x`. The targets are 0; `_density` replaces these targets."""
         is_classification = self.likelihood.task == "classification"
         y = (
             np.zeros(len(self.x), np.int32)
@@ -150,7 +150,7 @@ def _build_compiled(architecture: Architecture, key: PRNGKeyArray) -> Any:
 
 
 def _checks(case: _Case) -> Iterator[tuple[str, str]]:
-    """Yield the name of each check and its fault; empty if it passed. Skip checks that depend on a failed check."""
+    """Yield the name and the fault of each check (empty if it passed). Skip checks that depend on a failed check."""
     networks: list[Any] = []
     fault = attempt(lambda: networks.append(case.build(0)) or _parameters(case, networks[0]))
     yield "parameters", fault
@@ -172,7 +172,7 @@ def _checks(case: _Case) -> Iterator[tuple[str, str]]:
 def _check_pair(names: tuple[str, str], check: Callable[[], tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield the results of two checks that share a compiled program.
 
-    If the program raises an exception, it is the fault of the first check, and the second check is skipped.
+    If the program raises an exception, this exception is the fault of the first check, and the second check is skipped.
     """
     try:
         yield from zip(names, check(), strict=True)
@@ -293,7 +293,10 @@ def _density(posterior: NetworkPosterior, thetas: Float[Array, "draw dim"], key:
 
 
 def _split(case: _Case, network: Any) -> str:
-    """Check the model's `split` on a network with replaced weights, to detect a `split` that copies the old weights."""
+    """Check the model's method `split` on a network whose weights were replaced after `build`.
+
+    A `split` that copies the weights of the network that was built is thus detected.
+    """
     parts = case.model.split(network)
     if parts is None:
         return f"{NOT_APPLICABLE}split returns None, so the last layer is the module that contains the last parameter"
@@ -320,7 +323,7 @@ def _split(case: _Case, network: Any) -> str:
 
 
 def _difference(template: str, first: Any, second: Any) -> str:
-    """Return `template` with the largest difference between two arrays; empty if this is only a rounding error."""
+    """Return `template` with the largest difference between two arrays; empty if the difference is a rounding error."""
     first, second = np.asarray(first), np.asarray(second)
     if first.shape != second.shape:
         return f"arrays that must be equal have different shapes: {list(first.shape)} and {list(second.shape)}"

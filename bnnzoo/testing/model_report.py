@@ -17,7 +17,7 @@ CHECKS: Checks = {
         "store each array in a field of the network with its own name, and draw it with the key that build receives",
     ),
     "outputs": (
-        "outputs are finite and the same at every call, and as many as the likelihood needs",
+        "outputs are finite, equal at every call with the same input, and as many as the likelihood needs",
         "let the last layer have num_outputs units, and keep no state between calls",
     ),
     "rows": (
@@ -27,7 +27,7 @@ CHECKS: Checks = {
     "jit": ("outputs are the same when compiled", "branch with jnp.where and jax.lax, not with Python's if on values"),
     "draws": (
         "outputs of many draws computed at once equal the outputs of each draw",
-        "compute with jax.numpy, and only from the arrays in the fields",
+        "compute with jax.numpy, and only from the arrays in the fields of the network",
     ),
     "gradient": (
         "gradients are finite for every parameter, also if all inputs of a row are 0",
@@ -35,23 +35,23 @@ CHECKS: Checks = {
     ),
     "split": (
         "network(x) = last(features(x)), and features do not depend on the last layer",
-        "return two functions of the given network: features (all layers but the last) and last (its last layer)",
+        "return two functions of the given network: features (all layers but the last) and last (the last layer)",
     ),
     "likelihood": (
         "the likelihood gives one finite number per row",
         "let the network return the outputs that the likelihood's distribution needs",
     ),
     "start": (
-        "a run can start: a compiled program builds networks; their weights can be trained, for all layers or only "
-        "for the last one, or drawn from the prior",
+        "a run can start: a compiled program can build networks, the weights of all layers or of the last layer can be "
+        "trained, and all weights can be drawn from the prior",
         "let build depend only on its arguments and the fields, and use jax.numpy for values drawn with the key",
     ),
 }
-"""Name of each check, with the property that it tests and the remedy if the check fails."""
+"""The tested property and the remedy of each check, by the name of the check."""
 
 
 class Result(NamedTuple):
-    """One check on one case: an input shape and a likelihood.
+    """Result of one check on one case. A case is an input shape and a likelihood.
 
     Attributes:
         found: the fault of a failed check, or the reason why the check is not applicable; otherwise empty.
@@ -77,7 +77,7 @@ class ModelReport(AbstractCheckReport):
     model: str
     results: tuple[Result, ...]
     refused: dict[str, str]
-    """Inputs and tasks that the model does not support, with the error messages."""
+    """The error message of each input shape or task that the model does not support."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""

@@ -1,4 +1,4 @@
-"""Checks for likelihoods and for priors: their fields, and their own sampled parameters."""
+"""Checks of the fields of likelihoods and priors, and of the parameters that they add to the sampled parameters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def fields(part: type) -> str:
 
 
 def start_values(own_parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """Return the initial values of sampled parameters, on their natural scale."""
+    """Return the initial value of each sampled parameter on its natural scale, by name."""
     return {p.name: p.natural(jnp.full(p.shape, p.start)) for p in own_parameters}
 
 

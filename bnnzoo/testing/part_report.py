@@ -17,13 +17,13 @@ FIELDS = (
 )
 PARAMETERS = (
     "sampled parameters: natural and unconstrained are inverse, draws follow log_prior, and values affect log_prob",
-    "see bnnzoo.Parameter, and include the Jacobian in the density of the unconstrained value",
+    "see bnnzoo.Parameter; log_prior is the density of the unconstrained value, so include the Jacobian",
 )
-"""`FIELDS` and `PARAMETERS`: property and remedy of two checks that apply to likelihoods and to priors."""
+"""`FIELDS` and `PARAMETERS`: tested property and remedy of two checks of likelihoods and of priors."""
 
 
 class PartResult(NamedTuple):
-    """One check on one case.
+    """Result of one check on one case.
 
     Attributes:
         found: the fault of a failed check, or the reason why the check is not applicable; otherwise empty.

@@ -26,7 +26,7 @@ CHECKS = {
     ),
     "normalised": (
         "exp(log_prob) integrates to 1",
-        "divide by the normalising constant, without which the evidence and sampled scales would be wrong",
+        "divide by the normalising constant; otherwise the evidence and sampled scales are wrong",
     ),
     "draws": ("sample draws from the density exp(log_prob)", "compute both from the same distribution"),
     "gradient": (
@@ -43,7 +43,7 @@ _FAR = 100.0
 class _Case(NamedTuple):
     """Names and shapes of a network's parameters.
 
-    If `has_grid` is true (one or two parameters), the density is integrated on a grid and compared with the draws.
+    If `has_grid` is true (one or two parameters), a grid is used to integrate the density and to test the draws.
     """
 
     layout: Layout
@@ -72,7 +72,7 @@ def check_prior(prior: AbstractPrior, *, seed: int = 0) -> PartReport:
 
 
 def _checks(prior: AbstractPrior, case: _Case, key: Any) -> Iterator[tuple[str, str]]:
-    """Yield the name of each check and its fault. Skip the other checks if a layout is refused or a shape is wrong."""
+    """Yield the name and the fault of each check. Stop after `shapes` if it fails or does not apply."""
     try:
         own_values = own_parameters.start_values(prior.parameters(case.layout))
         prior.with_parameters(own_values).sample(case.layout, key=key)

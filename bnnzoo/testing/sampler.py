@@ -35,7 +35,7 @@ from bnnzoo.testing.sampler_report import Outcome, Row, SamplerReport
 from bnnzoo.testing.targets import TARGETS, Target
 
 LEVEL = 1e-6
-"""Probability that a whole check rejects a correct sampler. It is divided by the number of statistics (Bonferroni)."""
+"""Probability that any test of a check rejects a correct sampler. Each test has this level / number of tests."""
 
 RESOLUTION = 0.07
 """The chains continue until a bias of this size is detected with a probability of at least 50 %.
@@ -49,8 +49,8 @@ COARSEST = 0.1
 PATIENCE = 3e7
 """Number of likelihood evaluations per chain after which `COARSEST` replaces `RESOLUTION`.
 
-The limit is for samplers with trajectories of fixed length. The trajectories can be almost periodic, so that the chains
-mix very slowly.
+This limit ends the tests of samplers with trajectories of fixed length. Such trajectories can be almost periodic, and
+the chains then mix very slowly.
 """
 
 _FIRST_TEST_DRAWS = 128
@@ -228,7 +228,7 @@ def _check(
 
 
 def _on_host(states: Any) -> Any:
-    """Copy the states, so that later chunks do not overwrite them."""
+    """Copy the states, because the next chunk reuses (overwrites) their memory."""
     return jax.tree.map(lambda leaf: jax.random.clone(leaf) if _is_key(leaf) else np.array(leaf), states)
 
 
@@ -330,9 +330,9 @@ def _num_tests(target: Target) -> int:
 
 
 def _next_test_draws(num_tested: int, draws: int) -> int:
-    """Return the number of draws after which the next test is made.
+    """Return the number of draws after which the statistics are tested next.
 
-    It is 1.5 times the number at the previous test, and at most `draws`.
+    This number is 1.5 times the number at the previous test, and at most `draws`.
     """
     return min(draws, num_tested * 3 // 2 or _FIRST_TEST_DRAWS)
 

@@ -18,7 +18,7 @@ threshold.
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One statistic of one quantity, compared with its exact value.
+    """One statistic (mean, variance, correlation or distribution) of one quantity, compared with the exact value.
 
     Attributes:
         effect: the difference from the exact value. A difference of means is divided by the posterior sd, a difference
@@ -65,7 +65,7 @@ class Row:
         if self.statistic == "variance":
             size = f"{100 * self.effect:+.3g} %"
         else:
-            size = {"mean": "{:+.2g} sd", "correlation": "{:+.2g}", "distribution": "off by {:.2g}"}[
+            size = {"mean": "{:+.2g} sd", "correlation": "{:+.2g}", "distribution": "differs by {:.2g}"}[
                 self.statistic
             ].format(self.effect)
         return f"{self.statistic} {size} (z {self.z:.3g})"
@@ -80,7 +80,7 @@ class Outcome:
             run on the target. It is `undecided` if the chains mix too slowly to detect a bias. It is `stopped` if the
             run ended with an error, if no proposal was accepted, or if a step is wrong. A step is wrong if it adapts
             after warm-up, or if its randomness does not come from its random key.
-        reason: the reason for the state. For `tested`, it contains the warnings of the sampler about its run.
+        reason: the reason for the state. For `tested`, the warnings of the sampler about the run; empty if none.
         draws: number of draws per chain at the last test, without warm-up. The tests use the second half of them.
         acceptance: mean acceptance rate; NaN if the sampler does not report it.
         seconds: wall-clock time.
@@ -112,7 +112,7 @@ class SamplerReport:
 
     @property
     def bias(self) -> str:
-        """For each target that failed, the statistic with the largest |z| / threshold; empty if no target failed."""
+        """The statistic with the largest |z| / threshold of each failed target; empty if no target failed."""
         biases = []
         for outcome in self.outcomes:
             failed_rows = [row for row in self.rows if row.target == outcome.target and not row.passed]

@@ -1,4 +1,4 @@
-"""Small test posteriors (targets) with known moments. Steps on them are fast."""
+"""Small test posteriors (targets) with known moments. A sampler step on a target is fast."""
 
 from __future__ import annotations
 
@@ -154,17 +154,17 @@ def network(theta: Any, x: Any, xp: Any = np) -> Any:
 
 
 def gaussian() -> Target:
-    """Return a target: the mean of N = 1000 data with variance 1. The posterior is N(0.3 N / (N + 1), 1 / (N + 1))."""
+    """Return a target: the mean of N = 1000 points of variance 1. The posterior is N(0.3 N / (N + 1), 1 / (N + 1))."""
     return _gaussian_mean("gaussian", np.eye(1), 1000)
 
 
 def correlated_gaussian() -> Target:
-    """Return a target: the mean of 200 two-dimensional data with correlation 0.8."""
+    """Return a target: the mean of 200 two-dimensional data points with correlation 0.8."""
     return _gaussian_mean("correlated-gaussian", np.array([[1.0, 0.8], [0.8, 1.0]]), 200)
 
 
 def tempered() -> Target:
-    """Return a target: the mean of 400 data with variance 100, where the likelihood has the power 1/4.
+    """Return a target: the mean of 400 data points with variance 100. The likelihood is raised to the power 1/4.
 
     Half of the posterior precision comes from the prior. A sampler that ignores the power or the prior therefore has a
     large error.

@@ -32,6 +32,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_chains_lie_side_by_side(folder, tmp_path):
     runs = [bnnzoo.open(folder / f"{seed}.nc") for seed in range(3)]
     both = bnnzoo.concat(runs)
@@ -57,6 +58,7 @@ def test_chains_lie_side_by_side(folder, tmp_path):
         both.save(tmp_path / "both.nc")
 
 
+@pytest.mark.long
 def test_an_unfinished_run_is_not_hidden_by_another_file(folder, tmp_path, capsys):
     out, files = tmp_path / "run.nc", [str(folder / "0.nc"), str(folder / "1.nc")]
     with pytest.raises(InterruptedRunError):
@@ -71,6 +73,7 @@ def test_an_unfinished_run_is_not_hidden_by_another_file(folder, tmp_path, capsy
     bnnzoo.open(files[0]).save(tmp_path / "run.nc", force=True)
 
 
+@pytest.mark.long
 def test_attributes_of_the_user_are_kept_if_they_are_numbers_or_texts(folder, tmp_path):
     own = Path(shutil.copy(folder / "0.nc", tmp_path / "own.nc"))
     with h5py.File(own, "r+") as file:
@@ -83,6 +86,7 @@ def test_attributes_of_the_user_are_kept_if_they_are_numbers_or_texts(folder, tm
         assert "tags" not in attributes
 
 
+@pytest.mark.long
 def test_lengths_that_a_clock_has_chosen_may_differ(folder, tmp_path):
     """Runs with a budget may differ in lengths and depth of trees, but not in the requested step size."""
 

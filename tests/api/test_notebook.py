@@ -37,6 +37,7 @@ def interrupt_while_sampling(progress: Progress) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_as_in_a_script")
 def test_an_interrupted_run_has_a_checkpoint_and_says_how_to_continue(tmp_path):
     out = tmp_path / "run.nc"

@@ -40,6 +40,7 @@ QUICK = {
 """An estimator that compiles little, for tests of calls whose results need not be good."""
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
 def test_columns_of_a_numeric_frame_keep_their_names_with_missing_codes():
     rng = np.random.default_rng(0)
@@ -51,6 +52,7 @@ def test_columns_of_a_numeric_frame_keep_their_names_with_missing_codes():
     assert len(estimator.run_.predict(frame)) == 40
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
 def test_an_estimator_of_an_own_network_goes_through_a_pickle():
     x = np.linspace(-1, 1, 30)[:, None]
@@ -307,6 +309,7 @@ def test_calibration_rows_of_bayesian_intervals_are_refused(monkeypatch):
             getattr(estimator, method)(x, interval="bayesian", calibration=(x, np.zeros(2)))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
 def test_calibration_rows_have_the_form_that_fit_accepts():
     rng = np.random.default_rng(0)
@@ -325,6 +328,7 @@ def test_calibration_rows_have_the_form_that_fit_accepts():
             fitted.predict_interval(inputs[:5], calibration=(inputs[30:], np.zeros((30, 2))))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
 def test_censored_calibration_rows_are_refused_and_others_are_used():
     rng = np.random.default_rng(0)

@@ -283,6 +283,7 @@ def test_another_seed_is_another_run(finished_runs):
     assert not np.isin(first["posterior/weight"], other["posterior/weight"]).any()
 
 
+@pytest.mark.long
 def test_the_digest_is_of_the_training_rows(finished_runs):
     constant = finished_runs("random-walk").posterior
     x, y = constant["constant_data"]["x"].values, constant["observed_data"]["y"].values
@@ -435,7 +436,7 @@ def test_a_given_posterior_starts_at_given_positions(tmp_path):
     with pytest.raises(UsageError, match=r"init: must have shape \[2, 2\] \(got \[3, 2\]\)"):
         bnnzoo.sample(Plane(), RandomWalk(), init=np.zeros((3, 2)), **options)
     for init in ("given", "run.nc"):
-        with pytest.raises(UsageError, match=rf'^init="{init}": a posterior made in Python starts at map, at prior'):
+        with pytest.raises(UsageError, match=rf'^init="{init}": for a posterior made in Python, must be map, prior or'):
             bnnzoo.sample(Plane(), RandomWalk(), init=init, **options)
 
 

@@ -253,7 +253,7 @@ def test_the_other_metrics_are_those_of_the_same_command(monkeypatch, capsys):
     monkeypatch.setattr(entrances, "open", lambda path: Asked())
     monkeypatch.setattr(store.reading, "check", lambda path: None)
     assert call("evaluate", "run.nc", "--data", "t.csv", "--quiet") == 0
-    assert capsys.readouterr().err.endswith("bnnzoo: 1 more metrics: add --all\n")
+    assert capsys.readouterr().err.endswith("bnnzoo: not shown: 1 of 2 metrics; use --all to print all\n")
 
 
 def test_resume_and_merge_warn_and_pass_their_options(tmp_path, monkeypatch, capsys):

@@ -175,9 +175,9 @@ def test_list_a_kind(word, capsys):
         (["sample", "mdn", "mala", "--smapler.step-size", "1"], "No such option: --smapler.step-size (did you mean"),
         (
             ["sample", "mdn", "mala", "--likelihood.scale", "1"],
-            "model mdn has its own likelihood; use the options that ",
+            "model mdn has its own likelihood; use the options of the model (",
         ),
-        (["sample", "--model.hidden", "50"], "--model.hidden: no model is named; use a name from `bnnzoo list models`"),
+        (["sample", "--model.hidden", "50"], "--model.hidden: requires a model; add a name from `bnnzoo list models`"),
         (
             ["sample", "mlp", "barker"],
             "no sampler named 'barker'; it is in the package bnnzoo-blackjax, which is",
@@ -192,7 +192,7 @@ def test_list_a_kind(word, capsys):
         ),
         (
             ["check", "model", "mlp", "--sbc", "--sampler", "sgld", "--sampler.step-size", "1"],
-            "--sampler.step-size: bnnzoo check model has no options of a sampler; remove --sampler.step-size",
+            "--sampler.step-size: bnnzoo check model accepts no options of a sampler; remove --sampler.step-size",
         ),
         (["show", "mdnn"], "show: unknown name 'mdnn'; did you mean mdn (a model)"),
         (["predict"], "an example: bnnzoo predict run.nc --data new.csv -o predictions.csv"),

@@ -166,6 +166,7 @@ def test_next_command_names_existing_runs(folder, names, arguments, monkeypatch)
     assert next_command(Path(folder), rows, recipes) == arguments
 
 
+@pytest.mark.long
 def test_next_command_compares_only_runs_with_the_same_rows(tmp_path):
     changes = {"a": {}, "b": {"seed": 1}, "other": {"split_seed": 1}, "untested": {"test_fraction": 0}}
     recipes = {name: tiny.recipe("random-walk", **change) for name, change in changes.items()}

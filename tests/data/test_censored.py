@@ -85,6 +85,7 @@ def test_normal_intervals_and_their_gradients_are_right_in_float32():
         np.testing.assert_allclose(slope, expected, rtol=2e-3, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("df", [2.5, 30.0])
 def test_t_intervals_are_right_in_float32_and_their_gradients_finite(df):
     ends = [ends for ends in ENDS if 1e4 not in map(abs, ends)]
@@ -136,6 +137,7 @@ LAWS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("law", "num_targets"), LAWS)
 def test_known_values_have_the_density_of_the_likelihood_itself(law, num_targets):
     output = jnp.linspace(-0.5, 0.8, law.num_outputs(num_targets))
@@ -215,17 +217,17 @@ def test_bounds_without_the_option_are_refused_and_the_option_is_named(tmp_path)
         "row 1, column dv: a missing cell",
         "row 2, column amt: a missing cell",
     ]
-    assert "use --censored to read it as a bound" in lines[0]
+    assert "use --censored to read the cell as a bound" in lines[0]
     assert "--missing drop" in lines[1]
     assert "--drop" not in lines[0] + lines[1]
-    assert "if it is the target, use --target dv --censored to read it as a bound" in refusal(
+    assert "if the column is the target, use --target dv --censored to read the cell as a bound" in refusal(
         load, path, target=["amt"]
     )
 
 
 def test_an_interval_without_the_option_is_a_bound_too(tmp_path):
     message = refusal(load, _table(tmp_path, "a,b", "1,2..3", "2,4"))
-    assert "row 1, column b: a bound, not a number ('2..3'); use --censored to read it as a bound, or" in message
+    assert "row 1, column b: a bound, not a number ('2..3'); use --censored to read the cell as a bound, or" in message
 
 
 def test_bounds_as_arrays_frames_and_text_are_one_data_set():
@@ -310,6 +312,7 @@ def test_a_tobit_line_has_the_posterior_of_quadrature_and_dropping_the_bounds_ha
     assert reopened.attributes["likelihood"] == "gaussian"
 
 
+@pytest.mark.long
 def test_an_exposure_multiplies_the_rates_of_censored_counts():
     rng = np.random.default_rng(2)
     frame = pd.DataFrame({"a": rng.normal(size=6), "time": [0.5, 1.0, 2.0, 3.0, 1.0, 2.0]})

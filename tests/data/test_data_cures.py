@@ -99,7 +99,7 @@ def test_a_decimal_option_without_effect_is_questioned(tmp_path):
     assert "has no effect" not in loaded(quoted, reading=Reading.from_options(decimal=","))[1]
     table = written(tmp_path, "a,b,y\n" + rows("{m},{s},{i},5"))
     message = refusal(table, reading=Reading.from_options(decimal=","))
-    assert "(got for instance 4); if numbers have decimal commas, separate the columns with semicolons" in message
+    assert "(got for instance 4 fields); if numbers have decimal commas, separate the columns with semi" in message
 
 
 @pytest.mark.parametrize("mark", [":", "^"])
@@ -147,7 +147,7 @@ def test_levels_that_look_alike_are_questioned(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "cure"),
-    [("t.xlsx", "save the table as CSV"), ("t.csv.gz", "unpack it first"), ("t.txt", "give its name the ending .csv")],
+    [("t.xlsx", "save the table as CSV"), ("t.csv.gz", "unpack it first"), ("t.txt", "rename the file to end in .csv")],
 )
 def test_files_of_other_formats_are_refused_with_a_remedy(tmp_path, name, cure):
     assert cure in refusal(written(tmp_path, "a,y\n1,2\n", name))
@@ -168,7 +168,7 @@ def test_missing_codes_without_a_match_are_reported(tmp_path):
     for code in ("-9,-8", "a=-9,-8"):
         data, notes = loaded(path, missing="drop", reading=Reading.from_options(missing_code=[code]))
         assert data.num_data == 26
-        several = typed(notes.partition("if it is a list")[2], "--missing-code")
+        several = typed(notes.partition("if it is a list of codes")[2], "--missing-code")
         assert loaded(path, missing="drop", reading=Reading.from_options(missing_code=several))[0].num_data == 24
     data, notes = loaded(path, reading=Reading.from_options(missing_code=["a=-7"]))
     assert "no cell contains this code" not in notes  # a part of a table need not contain every code
@@ -241,7 +241,7 @@ def test_bounds_are_explained_where_they_are_written_otherwise(tmp_path):
 
 def test_bounds_for_a_model_of_numbers_name_the_training(tmp_path):
     like = loaded(written(tmp_path, "a,y\n" + rows("{s}.5,{i}.5")))[0].signature
-    with pytest.raises(UsageError, match="train with --censored to read it as a bound"):
+    with pytest.raises(UsageError, match="train with --censored to read the cell as a bound"):
         load_like(written(tmp_path, "a,y\n1,<0.5\n2,3\n"), like)
 
 

@@ -113,12 +113,12 @@ def test_bounds_follow_the_decimal_mark(tmp_path):
 
 
 def test_a_target_of_bounds_alone_is_no_class(tmp_path):
-    assert "use --censored to read it as a bound" in message_of(written(tmp_path, "a,y\n" + rows("{k},<{j}.5")))
+    assert "use --censored to read the cell as a bound" in message_of(written(tmp_path, "a,y\n" + rows("{k},<{j}.5")))
 
 
 def test_quoted_decimal_commas_are_read_where_asked(tmp_path):
     path = written(tmp_path, "a,y\n" + rows('"{i},5","{i},25"'))
-    assert "if it is the decimal mark, use --decimal ," in message_of(path)
+    assert "if the comma is the decimal mark, use --decimal ," in message_of(path)
     data, _ = loaded(path, reading=Reading.from_options(decimal=","))
     assert data.x[:2, 0].tolist() == [0.5, 1.5]
     assert Signature.from_json(data.signature.to_json()) == data.signature

@@ -76,7 +76,7 @@ def test_ambiguous_decimal_marks_are_not_guessed(tmp_path):
     thousands = written(tmp_path, "a;y\n1,234;2\n2,345;3\n")
     message = message_of(load, thousands)
     assert "not a number ('1,234'): a decimal comma or a thousands separator (and 1 more)" in message
-    assert "if it is the decimal mark, use --decimal ," in message
+    assert "if the comma is the decimal mark, use --decimal ," in message
     assert load(thousands, reading=reading(decimal=",")).x[0, 0] == np.float32(1.234)
     mixed = written(tmp_path, "a;y\n1,5;2.5\n2,5;3\n")
     assert "row 1, column a: not a number ('1,5')" in message_of(load, mixed)

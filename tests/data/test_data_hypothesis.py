@@ -90,6 +90,7 @@ def test_a_bad_cell_among_numbers_is_found(tmp_path, table, bad, data):
         assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.long
 @SETTINGS
 @given(good_tables(), st.data())
 def test_damaged_bytes_never_give_a_traceback_or_bad_data(tmp_path, table, data):

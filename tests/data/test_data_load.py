@@ -193,8 +193,8 @@ BAD_TABLES = {
     "decimal comma": (b'a,y\n"3,14",2\n3,4\n', ["row 1, column a", "decimal comma"]),
     "semicolons": (b"a;b;y\n1;2\n", ["the header has only one column, 'a;b;y'", "--separator semicolon"]),
     "one column": (b"a\n1\n2\n", ["no columns are left for inputs"]),
-    "open quote": (b'a,y\n1,2\n"3,4\n', ["row 2", "correct its quotes"]),
-    "quote then text": (b'a,y\n1,2\n"3"x,4\n', ["row 2", "correct its quotes"]),
+    "open quote": (b'a,y\n1,2\n"3,4\n', ["row 2", "correct the quotes of this row"]),
+    "quote then text": (b'a,y\n1,2\n"3"x,4\n', ["row 2", "correct the quotes of this row"]),
     "long text": (b"a,y\n" + b"z" * 500 + b",1\n2,3\n", ["row 1, column a: not a number ('zzz", "..."]),
     "huge field": (b'a,y\n"' + b"z" * 200_000 + b'",1\n', ["row 1", "field larger"]),
     "no category": (b"a,y\n" + b"z" * 500 + b",1\nb,2\n", ["column a: text with a category that has 500 letters"]),
@@ -581,7 +581,7 @@ def test_idx_test_files_are_checked(tmp_path):
     (folder / "t10k-labels-idx1-ubyte").write_bytes(idx_bytes(np.zeros(3, np.uint8)))
     assert "4 images but 3 labels" in message_of(load, str(folder))
     (folder / "t10k-images-idx3-ubyte").write_bytes(idx_bytes(np.zeros((3, 2, 2), np.uint8)))
-    assert "images of [2, 2] pixels, but those of train have [4, 5]" in message_of(load, str(folder))
+    assert "images of [2, 2] pixels, but the train images have [4, 5]" in message_of(load, str(folder))
     (folder / "train-labels-idx1-ubyte").unlink()
     assert "has no train-labels-idx1-ubyte" in message_of(load, str(folder))
 

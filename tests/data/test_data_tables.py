@@ -46,7 +46,7 @@ def test_labels_of_rows_left_out_keep_their_classes_and_rows_their_numbers(tmp_p
     assert like.class_names == ("hi", "lo", "mid")
     np.testing.assert_array_equal(test.y, [1, 2])
     gaps = table(tmp_path, "a,k", ",hi", "1,")
-    assert "every row has a missing cell, in the columns a (1), k (1); fill some in, or" in message_of(
+    assert "every row has a missing cell, in the columns a (1), k (1); fill in missing cells, or" in message_of(
         load_like, gaps, like
     )
     unknown = table(tmp_path, "a,k", ",hi", "1,lo", "2,", "3,top")
@@ -992,7 +992,7 @@ def test_an_exposure_is_not_the_only_input(tmp_path):
     path = table(tmp_path, "time,count", "1,0", "2,3", "3,9")
     for options in ({}, {"target": "count"}):
         message = message_of(load, path, exposure="time", **options)
-        assert "no columns are left for inputs beside the target count and the exposure time; add one" in message
+        assert "no columns are left for inputs beside the target count and the exposure time; add a column" in message
 
 
 def test_data_frames_of_other_libraries_are_refused_by_name():

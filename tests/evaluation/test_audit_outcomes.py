@@ -51,6 +51,7 @@ def test_the_bias_of_mean_and_sd_is_estimated_with_its_error(mean, sd):
     assert 0.7 < np.mean([item.errors for item in result]) / values.std(0).mean() < 1.4
 
 
+@pytest.mark.long
 def test_right_draws_are_rarely_significant_and_wrong_ones_mostly():
     """At level 0.05 of Bonferroni's p, 50 independent repeats: more than 8 have probability below 1e-3."""
     rng = np.random.default_rng(1)
@@ -198,6 +199,7 @@ def test_draws_that_are_too_wide_too_narrow_or_shifted_have_drifted(scale, shift
         assert result.bias_sd == pytest.approx(scale - 1, rel=0.5)
 
 
+@pytest.mark.long
 def test_one_wrong_weight_is_found_though_predictions_hardly_depend_on_it():
     """The posterior correlations are kept; one weight of three is half as wide."""
     target, draws = regression(), exact()

@@ -136,6 +136,7 @@ def test_importance_weights_agree_with_the_refitted_posterior():
     assert np.mean(differing) < 0.02
 
 
+@pytest.mark.long
 def test_the_coverage_of_sets_of_classes():
     """Logistic regression with one weight, drawn from its posterior on a grid; also one that is far too sure."""
     for prior_sd, least_bayesian in ((1.5, True), (0.05, None)):
@@ -512,7 +513,7 @@ def test_predict_and_evaluate_take_interval_options(make, tmp_path, capsys, monk
     out, _ = typed("evaluate", run.path, "--interval", "conformal", "--calibration", "more.csv", "--json", "-q")
     assert 0.5 < json.loads(out)["coverage_conformal"] <= 1
     _, err = typed("predict", biased.path, "--data", "new.csv", "--interval", "conformal", code=2)
-    assert "neither to train nor to test, or, for other rows than the run's test rows, --calibration test" in err
+    assert "neither to train nor to test, or --calibration test for rows that are not the test rows of the run" in err
     _, err = typed(*predict, "--level", "0.8", code=2)
     assert "--level: requires --interval conformal or --interval bayesian" in err
     _, err = typed(*predict, "--interval", "conformal", "--calibration", "missing.csv", code=2)

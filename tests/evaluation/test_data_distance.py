@@ -22,7 +22,7 @@ from bnnzoo.posterior.likelihoods import Gaussian, Heteroscedastic, Mixture, Poi
 from bnnzoo.posterior.priors import Normal
 
 RECORD: dict[str, Any] = {"names_a_model": True, "draw_weights": None, "has_training_rows": False, "attributes": {}}
-DENSITY = "the training rows' log density"
+DENSITY = "the log-likelihood of the training rows"
 
 
 def posterior_of(likelihood: Any, y: np.ndarray) -> NetworkPosterior:
@@ -138,6 +138,7 @@ def test_a_fixed_scale_or_rate_is_compared_with_the_best_constant_prediction_of_
     assert poisson < stats.norm.logpdf(counts, counts.mean(), counts.std()).mean() - 100
 
 
+@pytest.mark.long
 def test_a_constant_prediction_has_the_best_noise_that_the_likelihood_can_learn():
     rng = np.random.default_rng(0)
     y = np.float32([2.0, -3.0]) + rng.normal(size=(40, 2)).astype(np.float32)
@@ -192,7 +193,7 @@ def test_surprise_is_a_rows_loss_relative_to_guessing(monkeypatch):
     predictor.record = types.SimpleNamespace(**about, training_rows=lambda count: rows)
     expected = {"surprise": pytest.approx(2 / np.log(3))}
     assert distance_from_data(predictor, {}, 4) == expected
-    twice = {"the training rows' log density": np.full((2, 3), -16.0)}
+    twice = {"the log-likelihood of the training rows": np.full((2, 3), -16.0)}
     assert distance_from_data(predictor, twice, 4) == {"surprise": pytest.approx(4 / np.log(3))}
     predictor.record.has_training_rows = False
     assert distance_from_data(predictor, twice, 4) == {}

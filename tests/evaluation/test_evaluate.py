@@ -285,6 +285,7 @@ def test_each_of_several_targets_has_its_own_errors(tmp_path, capsys):
     assert ["target", "rmse", "rmse_standardised", "mae", "crps", "coverage_90"] in lines
 
 
+@pytest.mark.long
 def test_errors_of_several_targets_are_standardised_also_where_the_targets_are_not(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))

@@ -233,10 +233,10 @@ def test_a_scale_that_is_sampled_is_integrated_by_stepping_stones():
     assert abs(stones.log_evidence - expected) < 4 * stones.se
     few = power_path.stepping_stones(powers[[0, 10]], [1000 * rng.normal(size=(4, 1000)), values[10]])
     assert not few.trusted
-    assert "do not trust it, give more powers" in few.meaning
+    assert "do not trust it, add runs with more powers" in few.meaning
     still = power_path.stepping_stones(np.array([0.0, 0.5]), [np.zeros((2, 50)), np.zeros((2, 50))])
     assert (still.log_evidence, still.trusted) == (0.0, False)
-    assert "its error is unknown: do not trust it" in still.meaning
+    assert "its standard error cannot be estimated: do not trust it" in still.meaning
 
 
 @pytest.mark.parametrize(("tail", "is_known"), [(0.1, True), (5.0, False)])

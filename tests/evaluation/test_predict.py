@@ -309,6 +309,13 @@ def test_new_rows_are_drawn_of_a_density_alone(regression):
         run.predict(draws=3)
 
 
+@pytest.mark.parametrize("settings", [{"level": 0.8}, {"calibration": "test"}, {"unseen": "zero"}, {"exposure": [1.0]}])
+def test_settings_of_inputs_are_refused_for_new_rows(regression, settings):
+    (name,) = settings
+    with pytest.raises(UsageError, match=rf"^{name}: is not supported for rows drawn from a density; remove {name}"):
+        regression[0].predict(draws=3, **settings)
+
+
 def _gaussians(means: np.ndarray) -> Predictor:
     """A density whose draws, of two chains, are Gaussians at `means` of sd 1e-4, in units of 2 about 10."""
     model, count = Density(1), len(means)

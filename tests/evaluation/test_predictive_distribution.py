@@ -90,6 +90,7 @@ CONTINUOUS = [Gaussian(), StudentT(), Heteroscedastic(), Mixture(2), MixturePerT
 COUNTS = [Poisson(), NegativeBinomial(), ZeroInflatedPoisson()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("likelihood", [*CONTINUOUS, *COUNTS], ids=lambda likelihood: type(likelihood).__name__)
 def test_a_mixture_agrees_with_scipy(likelihood):
     """Densities, distribution functions and quantiles, for values of all sizes, and impossible ones."""
@@ -259,6 +260,7 @@ def test_samples_and_entropy(run):
     np.testing.assert_allclose(distribution.entropy, -np.trapezoid(np.exp(logs) * logs, grid, axis=0), atol=0.12)
 
 
+@pytest.mark.long
 @quiet
 def test_rows_and_points_come_in_blocks(run, monkeypatch):
     x, levels, grid = np.linspace(-1, 1, 5)[:, None], [0.1, 0.5], np.linspace(950, 1050, 7)[:, None]

@@ -33,6 +33,7 @@ def references(tmp_path_factory) -> dict[str, bnnzoo.Run]:
     return {kind: sample(kind, folder / f"{kind}.nc", keep="predictions") for kind in LIKELIHOODS}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", LIKELIHOODS)
 def test_the_chains_together_are_the_whole_reference(kind, references):
     numbers = reference_distances.compare(references[kind].predictor, references[kind].predictor).numbers
@@ -61,6 +62,7 @@ def test_another_seed_is_as_far_as_two_halves_and_a_narrow_prior_is_farther(kind
     assert results[1].numbers["epistemic_ratio"].value < 0.8
 
 
+@pytest.mark.long
 def test_the_distance_of_two_normal_predictions_has_its_closed_form(references, tmp_path):
     """A noise of 1 and not 0.5: the sds are 1 and 0.5 up to the epistemic part, which is small.
 
@@ -79,6 +81,7 @@ def test_the_distance_of_two_normal_predictions_has_its_closed_form(references, 
     assert 0.2 < numbers["total_variation"].value < 0.4
 
 
+@pytest.mark.long
 def test_an_odd_number_of_chains_is_refused(references, tmp_path):
     odd = sample("numbers", tmp_path / "odd.nc", chains=3, keep="predictions", warmup=20, draws=20)
     with pytest.raises(UsageError, match=r"odd.nc: a reference requires an even number of chains \(got 3\)"):

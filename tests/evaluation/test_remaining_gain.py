@@ -42,6 +42,7 @@ def test_chains_that_move_to_better_predictions_have_a_gain():
     assert not moving.is_negligible
 
 
+@pytest.mark.long
 def test_the_gain_of_the_runs_own_draws(tmp_path):
     run = bnnzoo.sample(
         "linear", "nuts", data="linear-line", warmup=100, draws=60, progress=False, out=tmp_path / "run.nc"

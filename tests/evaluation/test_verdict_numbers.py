@@ -219,7 +219,7 @@ def test_convergence_is_tested_on_means_spreads_densities_and_parameters(monkeyp
     expected = {
         "predictive means": means * [2, 5],
         "predictive log sds": scales[:, :, 1:],
-        "the training rows' log density": each.astype(float).sum(2),
+        "the log-likelihood of the training rows": each.astype(float).sum(2),
         "likelihood_scale": own["likelihood_scale"],
         "prior_scale": own["prior_scale"],
     }
@@ -229,7 +229,8 @@ def test_convergence_is_tested_on_means_spreads_densities_and_parameters(monkeyp
     ((x, y, indices),) = calls
     assert (len(x), x[0, 0], y[0, 0], indices.tolist()) == (40, 3, 4, [0, 1, 2])
     classes = judge(classifies=True, exactness="biased")
-    assert list(classes) == ["class probabilities", "the training rows' log density", "likelihood_scale", "prior_scale"]
+    names = ["class probabilities", "the log-likelihood of the training rows", "likelihood_scale", "prior_scale"]
+    assert list(classes) == names
     np.testing.assert_array_equal(classes["class probabilities"], means)
     assert list(judge(training=False)) == ["predictive means", "predictive log sds", "likelihood_scale", "prior_scale"]
     assert list(judge(exactness="approximate")) == ["predictive means"]
@@ -343,7 +344,8 @@ def test_answers_change_at_their_limits():
     assert [knows(area) for area in (0.599, 0.6, 0.799, 0.8)] == ["no", "unsure", "unsure", "yes"]
     first = {"ood_auroc_nll": Estimate(0.9), "ood_auroc_epistemic_sd": Estimate(0.5)}
     rest = {f"{of}_{name}": Estimate(1.0) for of in ("ood", "test") for name in ("nll", "epistemic_sd")}
-    assert findings.answer_knows(first | rest).text.startswith("The epistemic sd is 1 on pure noise and 1 on test rows")
+    expected = "The epistemic sd is on average 1 for random inputs and 1 for test rows"
+    assert findings.answer_knows(first | rest).text.startswith(expected)
 
 
 GOOD: dict[str, Any] = {
@@ -382,16 +384,17 @@ def test_values_at_their_limit_pass_and_messages_state_the_numbers():
     assert sentence(none) == "E-BFMI is not a number (limit 0.3); the energy mixes slowly: reparametrise the model"
     assert "0.50% divergent transitions" in findings.answer_ran({**GOOD, "diverging": 0.005}, ()).text
     assert "acceptance 0.70" in findings.answer_ran({**GOOD, "acceptance_rate": 0.7}, ()).text
-    for held, expected in ((1, "moved, regime ok, mean σ² 1.5."), (0, "moved, mean σ² 1.5.")):
+    variance = "mean noise variance σ² 1.5."
+    for held, expected in ((1, f"moved, the sampler's assumptions hold, {variance}"), (0, f"moved, {variance}")):
         assert findings.answer_ran({**GOOD, "sigma2": 1.5, "regime_ok": held}, ()).text.endswith(expected)
     biased = {**GOOD, "exactness": "biased"}
-    assert "and no diagnostic here measures the difference" in findings.answer_ran(biased, ()).text
+    assert "and no diagnostic of bnnzoo measures this bias" in findings.answer_ran(biased, ()).text
     partial = {**GOOD, "variance_fraction": 0.8, "other_directions": "fixed"}
     assert findings.answer_ran(partial, ()).outcome == "unsure"
     assert "contribute 80% of the variance" in findings.answer_ran(partial, ()).text
     assert "so the epistemic uncertainty is too small" in findings.answer_ran(partial, ()).text
     others = findings.answer_ran({**partial, "other_directions": "linearised"}, ()).text
-    assert "no diagnostic here measures its error" in others
+    assert "no diagnostic of bnnzoo measures its error" in others
     assert findings.answer_ran({**partial, "variance_fraction": 1.0}, ()).outcome == "yes"
     measured = findings.answer_ran({**biased, "variance_ratio": 1.25, "variance_ratio_se": 0.1}, ()).text
     assert "direction is 1.25 ± 0.1 times the posterior variance" in measured

@@ -218,7 +218,7 @@ def test_a_run_by_another_recipe_is_not_taken_for_this_one(tmp_path, capsys):
     (tmp_path / "linear.nuts.nc").write_text("")
     arguments = ["zoo", "run", "linear.nuts", "-o", str(tmp_path)]
     assert cli.run(arguments) == 2
-    assert "linear.nuts.nc: exists, but was made with another recipe" in capsys.readouterr().err
+    assert "linear.nuts.nc: was made with another recipe" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["linear.nuts.nc"]
 
 
@@ -258,13 +258,13 @@ def test_a_run_of_other_rows_is_not_taken_for_one_of_these(tmp_path):
     assert missing_jobs(jobs, force=False) == jobs[1:]
     table.write_text("\n".join(line.replace("3,", "4,") for line in lines))
     with pytest.raises(
-        UsageError, match=r"one\.nc: exists already, but the rows of .*t\.csv have changed since; use another -o"
+        UsageError, match=r"one\.nc: the rows of .*t\.csv have changed since this run; use another folder with -o"
     ):
         missing_jobs(jobs, force=False)
     assert missing_jobs(jobs, force=True) == jobs
     table.unlink()
     with pytest.warns(
-        BnnzooWarning, match=r"one\.nc: cannot test whether its rows were changed: .*t\.csv: no such file"
+        BnnzooWarning, match=r"one\.nc: cannot test whether its rows have changed: .*t\.csv: no such file"
     ):
         assert missing_jobs(jobs, force=False) == jobs[1:]
 
@@ -312,7 +312,7 @@ def test_stopped_runs_are_checked_for_their_rows(tmp_path):
         entrances.run_recipe(recipe, out=job.out, **tiny.stopped(1))
     assert missing_jobs([job], force=False) == [job]
     table.write_text("\n".join(line.replace("3,", "4,") for line in lines))
-    with pytest.raises(UsageError, match=r"one\.nc: exists already, but the rows of"):
+    with pytest.raises(UsageError, match=r"one\.nc: the rows of"):
         missing_jobs([job], force=False)
 
 
@@ -345,7 +345,7 @@ def test_a_run_stays_until_another_has_taken_its_place(tmp_path):
     (job,) = room.prepare(jobs[1:], force=True)
     assert jobs[0].out.read_bytes() == before
     assert missing_jobs(jobs[:1], force=False) == []  # should nothing come of it
-    with pytest.raises(UsageError, match="exists, but was made with another recipe"):
+    with pytest.raises(UsageError, match="was made with another recipe"):
         missing_jobs(jobs[1:], force=False)
     # Killed on the way, and tried again: it goes on, and the old run is not taken for its own.
     with pytest.raises(bnnzoo.errors.InterruptedRunError):

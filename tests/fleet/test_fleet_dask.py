@@ -131,5 +131,5 @@ def test_without_dask_it_is_said_what_to_install(tmp_path, monkeypatch, capsys):
 def test_where_no_scheduler_answers(monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setattr("bnnzoo.fleet.connection._SECONDS_TO_CONNECT", 0.3)
-    with pytest.raises(UsageError, match="no Dask scheduler at this address; start one"):
+    with pytest.raises(UsageError, match="no Dask scheduler at this address; start a scheduler with"):
         DaskExecutor("tcp://127.0.0.1:1")

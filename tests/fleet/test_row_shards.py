@@ -70,7 +70,7 @@ def test_an_error_of_the_function_is_not_a_lost_worker(shards):
 @pytest.mark.usefixtures("as_options")
 def test_a_scheduler_without_workers_is_refused(cluster, monkeypatch):
     monkeypatch.setattr(row_shards.RowShards, "_workers", lambda _: [])
-    with pytest.raises(UsageError, match=r"--scheduler inproc.*: the scheduler has no workers; start one on each"):
+    with pytest.raises(UsageError, match=r"--scheduler inproc.*: the scheduler has no workers; start a worker on each"):
         row_shards.RowShards(cluster.scheduler_address)
 
 
@@ -104,6 +104,7 @@ def test_the_shared_anchor_is_that_of_one_machine(shards, tmp_path, monkeypatch)
     np.testing.assert_allclose(z[0][:, :3], z[1][:, :3], atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli"])
 def test_metrics_on_workers_are_those_of_one_machine(shards, tmp_path, likelihood):
     rng = np.random.default_rng(2)
@@ -164,6 +165,7 @@ def test_a_worker_with_another_version_is_refused(cluster, monkeypatch):
     client.close()
 
 
+@pytest.mark.long
 def test_a_predictor_can_be_pickled_with_its_file(tmp_path):
     run = entrances.run_recipe(tiny.recipe("mala", draws=20, warmup=20), out=tmp_path / "run.nc")
     content = pickle.dumps(run.predictor)
@@ -173,6 +175,7 @@ def test_a_predictor_can_be_pickled_with_its_file(tmp_path):
     np.testing.assert_array_equal(copied.functions(x), run.predictor.functions(x))
 
 
+@pytest.mark.long
 def test_a_predictor_of_an_unfinished_run_is_pickled_with_its_part_files(tmp_path):
     """A file of an earlier stop may be beside the part files, but has fewer draws."""
     recipe = tiny.recipe("mala", draws=20_000, warmup=20, thin=1000)

@@ -43,6 +43,7 @@ def path(data, tmp_path_factory):
     return out
 
 
+@pytest.mark.long
 def test_the_file_of_an_own_network_predicts_only_with_that_network(data, path):
     run = bnnzoo.open(path, model=net())
     assert run.attributes["model"] == "own:net"

@@ -51,8 +51,8 @@ def folder(tmp_path_factory):
 
 
 ONE = (
-    "x.png: a file contains one picture, and its ending determines the format; give a folder for several pictures or "
-    "for --format"
+    "x.png: a file can contain only one picture, and the ending of the file determines its format; use a folder for "
+    "several pictures or for --format"
 )
 ERRORS = {
     "a.nc -o x.png --range 3": "--range 3: must be two numbers, such as --range -1.5,1.5",
@@ -65,8 +65,10 @@ ERRORS = {
         "--truth '2*y': must be a file, or an expression of x with numbers, pi, e, + - * / ** and the functions "
         "sin, cos, tan, tanh, exp, log, sqrt, abs, sign"
     ),
-    "a.nc -o x.png --range 0,1 --truth log(-1-x)": "--truth 'log(-1-x)': has no finite value from 0 to 1",
-    "a.nc -o x.png --overlay": "--overlay: requires several runs",
+    "a.nc -o x.png --range 0,1 --truth log(-1-x)": (
+        "--truth 'log(-1-x)': has no finite value from 0 to 1; use another expression"
+    ),
+    "a.nc -o x.png --overlay": "--overlay: requires several runs (got one); give several runs, or remove the option",
     "a.nc -o x.png --only pit --band function": "--band: requires the picture band; add --only band",
     "a.nc -o x.png --only pit --ood digits": "--ood: requires the picture ood; add --only ood",
     "trained.nc -o pictures --ood digits": (
@@ -79,6 +81,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arguments", ERRORS)
 def test_a_picture_that_cannot_be_drawn_is_refused_in_one_line(arguments, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
@@ -89,6 +92,7 @@ def test_a_picture_that_cannot_be_drawn_is_refused_in_one_line(arguments, folder
     assert not (folder / "x.png").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -390,11 +390,11 @@ def test_a_histogram_of_transforms_states_mean_and_spread_and_draws_no_limit():
     picture = plots.pit({"y": rows})
     assert picture.table["rows"].tolist() == [0, *[10] * 8, 20]
     np.testing.assert_allclose(picture.table["density"], [0, *[1] * 8, 2])
-    assert f"in 10 bins: the mean is {rows.mean():.3f}, the standard deviation {rows.std():.3f}" in picture.alt
+    assert f"in 10 bins: mean {rows.mean():.3f} and standard deviation {rows.std():.3f}" in picture.alt
     assert grey(picture.figure.axes[0]) == []
     even = plots.pit({"y": (np.arange(40) + 0.5) / 40, "z": np.full(40, 0.1)})
-    assert "in 4 bins: of y the mean is 0.500" in even.alt
-    assert "of z the mean is 0.100" in even.alt
+    assert "in 4 bins: y: mean 0.500" in even.alt
+    assert "z: mean 0.100" in even.alt
 
 
 def test_shares_of_unfamiliar_rows_are_of_their_own_number():

@@ -172,8 +172,8 @@ def test_a_built_in_command_cannot_be_shadowed(site, capsys):
     assert "good" not in capsys.readouterr().out
     assert cli.run(["plugins"]) == 0
     assert (
-        "command 'list' has the name of a built-in part and cannot replace that part; to use this one, write good:list"
-        in capsys.readouterr().out
+        "command 'list' has the name of a built-in part and cannot replace that part; to use the part of the plugin, "
+        "write good:list" in capsys.readouterr().out
     )
     registry.reset()
     assert cli.run(["good:list", "hello", "Bob"]) == 0
@@ -289,8 +289,8 @@ def test_a_conflict_is_warned_of_where_names_are_looked_up(site):
     install(site, name="sample")
     with pytest.warns(
         BnnzooWarning,
-        match="command 'sample' has the name of a built-in part and cannot replace that part; to use this one, "
-        "write good:sample",
+        match="command 'sample' has the name of a built-in part and cannot replace that part; to use the part of "
+        "the plugin, write good:sample",
     ):
         registry.entries("models")
 

@@ -17,6 +17,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="u
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+@pytest.mark.long
 def test_the_observer_of_the_page_works(site, tmp_path, capsys, monkeypatch):
     section = PAGE[PAGE.index("## A log\n") : PAGE.index("## Contents of a plugin")]
     files = dict(re.findall(r"`bnnzoo-alarm/([\w/.]+)`:\n\n```\w+\n(.*?)^```", section, re.MULTILINE | re.DOTALL))

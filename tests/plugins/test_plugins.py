@@ -134,8 +134,8 @@ def test_a_built_in_cannot_be_shadowed(site):
     fake_plugins.install_good(site, "one", "HMC")
     with pytest.warns(
         BnnzooWarning,
-        match="sampler 'hmc' has the name of a built-in part and cannot replace that part; to use this one, "
-        "write one:hmc",
+        match="sampler 'hmc' has the name of a built-in part and cannot replace that part; to use the part of "
+        "the plugin, write one:hmc",
     ):
         assert registry.find("samplers", "hmc").distribution == "bnnzoo"
     assert registry.find("samplers", "one:hmc").distribution == "one"
@@ -230,8 +230,8 @@ def test_a_plugin_ships_recipes(site):
     _install_recipes(site)
     with pytest.warns(
         BnnzooWarning,
-        match="config 'tutorial' has the name of a built-in part and cannot replace that part; to use this one, "
-        "write good:tutorial",
+        match="config 'tutorial' has the name of a built-in part and cannot replace that part; to use the part of "
+        "the plugin, write good:tutorial",
     ):
         names = shipped_names()
     assert names["houses"] == "rooms and prices"
@@ -411,13 +411,11 @@ def test_a_run_whose_plugin_is_gone_names_its_package(site, tmp_path, monkeypatc
         entrances.run_recipe(tiny.recipe("walk"), out=out, **tiny.stopped(1))
     monkeypatch.setenv("BNNZOO_DISABLE_PLUGINS", "1")
     registry.reset()
-    message = "no sampler named 'good:walk'; the run was made with packages that are disabled: good; remove"
+    message = "no sampler named 'good:walk'; packages of the run are disabled: good; remove"
     with pytest.raises(NotFoundError, match=message):
         resuming.resume(out)
     shutil.rmtree(site / "good-0.2.dist-info")
-    message = (
-        "no sampler named 'good:walk'; the run was made with packages that are not installed: pip install good==0.2"
-    )
+    message = "no sampler named 'good:walk'; packages of the run are not installed: pip install good==0.2"
     with pytest.raises(NotFoundError, match=message):
         resuming.resume(out)
 

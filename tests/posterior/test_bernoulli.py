@@ -36,6 +36,7 @@ def test_two_classes_are_taken_however_they_are_written(labels):
     assert run.evaluate((X, LABELS[labels]))["rows"] == len(X)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("labels", ["integers", "truths", "text"])
 def test_two_classes_of_a_file_are_taken_by_the_command_line(labels, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

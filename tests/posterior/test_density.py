@@ -32,6 +32,7 @@ def table(tmp_path):
     return path
 
 
+@pytest.mark.long
 def test_the_likelihood_is_the_mixture_of_the_parameters_alone():
     model = Density(2)
     network = model.build((0,), model.own_likelihood().num_outputs(2), key=jax.random.key(0))

@@ -35,6 +35,7 @@ def _posterior(model: Any = Mlp((UNITS,)), prior: Any = Ard(df=2.0, input_scale=
     return NetworkPosterior.of(network, likelihood, prior, x, y)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [1e-9, 0.03, 1.0, 60.0])
 @pytest.mark.parametrize("whitens", [False, True])
 def test_the_density_is_that_of_theta_times_the_jacobian_of_the_map(size, whitens):

@@ -49,6 +49,7 @@ def _coordinates(posterior: Any) -> LastLayerCoordinates:
     return coordinates
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("model", "likelihood"),
     [*((Mlp((4,)), likelihood) for likelihood in LIKELIHOODS), *((Mlp(h), LIKELIHOODS[0]) for h in ((3, 4), ()))],

@@ -71,7 +71,7 @@ def test_names_of_any_tree():
         ({"a": jnp.zeros(2, complex)}, "parameter a is complex"),
         (
             {"likelihood_scale": jnp.zeros(2)},
-            "likelihood_scale is the name of a parameter of the network and of another parameter",
+            "likelihood_scale is the name of a parameter of the network and of the likelihood or prior",
         ),
         ({"a/b": jnp.zeros(2)}, "a parameter has the name 'a/b', but a name must be printable"),
         ({".a": jnp.zeros(2)}, "has the name '.a'"),

@@ -90,6 +90,7 @@ def test_rows_have_their_own_likelihood():
     np.testing.assert_allclose(posterior.log_likelihood(theta, posterior.take(jnp.arange(5))), expected[:5], rtol=1e-5)
 
 
+@pytest.mark.long
 def test_mini_batches_of_everything_are_refused(tmp_path):
     posterior = bnnzoo.NumpyroPosterior.of(eight_schools, SIGMA, Y)
     for sampler in (bnnzoo.Penalty(), bnnzoo.Sgld()):

@@ -117,6 +117,7 @@ def test_only_predictions_add_them_and_the_tests_of_convergence_do_not(table, tm
     assert added.posterior["constant_data"]["fixed_others"].shape == (13, 13 - directions_of_run)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_a_file_without_them_is_damaged(table, tmp_path):
     path = tmp_path / "run.nc"

@@ -101,6 +101,7 @@ def test_sums_in_blocks_agree_with_one_pass(rows, monkeypatch):
         assert "scan" in str(jax.make_jaxpr(posterior.log_likelihoods)(THETA))
 
 
+@pytest.mark.long
 def test_images_stay_bytes_and_are_scaled_on_the_device():
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (20, 1, 6, 6), dtype=np.uint8)

@@ -293,6 +293,7 @@ def test_the_likelihood_of_a_row_depends_only_on_the_row(rows):
             posterior.minibatch(1, key=KEY)
 
 
+@pytest.mark.long
 def test_draws_are_named_on_their_natural_scale_whatever_axes_lead():
     posterior = NumpyroPosterior.of(_two_sites, *_data(4))
     draws = np.random.default_rng(1).normal(size=(2, 70, 2)).astype(np.float32)
@@ -430,6 +431,7 @@ def test_programs_are_forgotten_from_a_third_of_the_maps_on(monkeypatch, tmp_pat
         assert len(cleared) == times
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", ["float32", "float64"])
 def test_a_constant_array_has_the_precision_of_each_run(first):
     """JAX remembers the converted array of the first run as long as a compiled program contains it."""

@@ -388,6 +388,7 @@ def test_warm_up_goes_to_the_mode():
     np.testing.assert_allclose((trained.mode - target.mean) / sd, 0, atol=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("curvature", ["ggn", "fisher", "hessian"])
 @pytest.mark.parametrize("covariance", ["full", "kronecker", "diagonal"])
 def test_laplace_climbs_to_the_mode_from_where_training_ended(covariance, curvature):
@@ -498,6 +499,7 @@ def test_a_whole_matrix_is_summed_by_blocks_of_as_many_rows_as_parameters(output
     assert set(rows) == {known}
 
 
+@pytest.mark.long
 def test_a_learned_scale_has_its_exact_curvature():
     """Each of two targets has its own scale."""
     x = np.linspace(-1, 1, 30, dtype=np.float32)[:, None]
@@ -530,7 +532,7 @@ def test_laplace_refuses_unsupported_problems():
         Laplace().check(gaussian().posterior)
     with pytest.raises(UsageError, match=r"predictive=.network."):
         Laplace(curvature="hessian").check(gaussian().posterior)
-    with pytest.raises(UsageError, match="use full or diagonal"):
+    with pytest.raises(UsageError, match=r"use covariance=.full. or covariance=.diagonal."):
         Laplace(curvature="hessian", covariance="kronecker").check(_network())
     Laplace(curvature="hessian", predictive="network").check(gaussian().posterior)
     with pytest.raises(UsageError, match="at most 5000 parameters"):

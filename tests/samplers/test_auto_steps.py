@@ -83,7 +83,7 @@ def test_a_predicted_variance_above_its_limit_is_not_converged_and_names_the_ste
     diverged = outcome.verdict(
         good, findings.gate_findings(good | {"variance_ratio": np.inf, "unbiased_step_size": 0.0})
     )
-    assert "use a smaller --sampler.step-size (or auto if you gave a number), or an exact sampler" in diverged
+    assert "use a smaller --sampler.step-size (or auto instead of a number), or an exact sampler" in diverged
     first = findings.gate_findings(good | {"variance_ratio_worst": 1.3, "unbiased_step_size": 2.34e-8})
     verdict = outcome.verdict(good, first)
     assert verdict.startswith("not settled: variance ratio in the worst direction")

@@ -63,6 +63,7 @@ def test_rows_drawn_by_their_influence_estimate_the_density_without_bias():
     assert error < 0.02
 
 
+@pytest.mark.long
 def test_an_hmc_proposal_takes_any_number_of_steps_up_to_its_most():
     posterior = parabolas([1.0] * 4, [0.0] * 4)
     sampler = Penalty(proposal="hmc", num_steps=3)
@@ -287,6 +288,7 @@ def at(theta: list[float], anchor: Any = None) -> Any:
     return _At(position, anchor, None, _preconditioner.identity("identity", position))
 
 
+@pytest.mark.long
 def test_a_look_is_at_eight_proposals_and_the_last_one_at_sixteen_with_steps_between(monkeypatch):
     posterior = parabolas([1.0, 0.0], [0.0, 0.0], power=0.5)
     influence = _influence.row_influence(Walker(), posterior, at([1.0]), steps_between=0, key=KEY)
@@ -934,6 +936,7 @@ def test_an_exploration_leaves_at_least_one_step():
         Sgld(schedule="cyclical", exploration=0.75, cycle=2).check(posterior)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_an_exploration_has_its_fraction_of_the_steps_of_a_cycle(precision):
     with jax_settings.arithmetic(precision):

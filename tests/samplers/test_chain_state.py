@@ -94,6 +94,7 @@ def test_the_parts_of_a_declared_field_are_declared():
     assert adaptation(Whole(), before, after) == ""
 
 
+@pytest.mark.long
 @tiny.EACH
 def test_every_registered_sampler_declares_what_its_steps_change(sampler):
     """Compares the states after one draw and after twenty."""

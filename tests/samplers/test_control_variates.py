@@ -253,6 +253,7 @@ def test_chains_from_distant_positions_converge(proposal):
     assert np.abs(scores(draws, grid, law)).max() < THRESHOLD
 
 
+@pytest.mark.long
 def test_a_missing_sum_over_all_rows_is_detected(monkeypatch):
     posterior = slope_only()
     grid, law = exact_law(posterior)

@@ -167,7 +167,7 @@ def test_steps_without_rejection_are_detected():
 def test_a_whitened_last_layer_without_its_jacobian_is_detected(model, sampler, monkeypatch):
     """The positive control: the density of theta, used as if it were that of the coordinates."""
     to_theta = LastLayerCoordinates._to_theta
-    wrong = lambda self, u, features: (to_theta(self, u, features)[0], jnp.zeros(()))  # noqa: E731
+    wrong = lambda self, *arguments: (to_theta(self, *arguments)[0], jnp.zeros(()))  # noqa: E731
     monkeypatch.setattr(LastLayerCoordinates, "_to_theta", wrong)
     jax.clear_caches()  # compiled programs have the right map
     assert not _passes(_posterior(model), _sampler(sampler, model))

@@ -125,6 +125,7 @@ def _steep(likelihood: Any) -> NetworkPosterior:
     return NetworkPosterior.of(network, likelihood, Normal(), x, np.exp(2 * x) / 3 * np.sin(6 * x))
 
 
+@pytest.mark.long
 def test_rows_count_by_their_variance_until_half_way():
     posterior = _steep(Heteroscedastic())
     theta = posterior.start(key=jax.random.key(1))
@@ -318,6 +319,7 @@ def test_local_noise_is_only_of_layers_that_a_row_calls_once():
     assert not np.allclose(noisy[1], noisy[2], atol=0.01)  # equal rows with noise of their own
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("scale", "precision"), [(0.05, "float32"), (50.0, "float32"), (1e4, "float32"), (39.0, "float64")]
 )
@@ -411,6 +413,7 @@ def test_the_factor_of_laplace_is_the_best_that_is_affordable(monkeypatch):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["full", "diagonal", "kronecker"])
 def test_the_curvature_of_many_outputs_is_estimated_from_one_combination_of_them(form, monkeypatch):
     """With 3000 rows the standard error of a variance is about 2 %. The limit is lowered here."""

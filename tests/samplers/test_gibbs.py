@@ -191,6 +191,7 @@ def test_each_target_has_a_noise_scale_of_its_own():
     assert not result["diverging"].any()
 
 
+@pytest.mark.long
 def test_scales_of_two_targets_are_drawn_each_of_its_own_key():
     """Equal residuals give equal distributions, but different draws."""
     x, y = _rows(8)
@@ -265,6 +266,7 @@ def test_a_scale_that_targets_share_is_of_all_their_residuals():
     assert np.abs(draw_scales(1, *stacked, 0.5) - shared).min() > 1e-3
 
 
+@pytest.mark.long
 def test_a_scale_far_from_its_prior_is_drawn():
     """Residuals of 1000 under a half-normal prior of 1: a proposal that ignores the prior would never be accepted."""
     x, y = _rows(40)
@@ -302,6 +304,7 @@ def test_a_conditional_that_cannot_be_drawn_counts_as_a_rejection():
     assert float(stats["acceptance_rate"]) < 0.7
 
 
+@pytest.mark.long
 def test_other_parameters_move_by_metropolis():
     """The hidden layer uses Metropolis, and the last layer and the scale are drawn, so one eta is adapted."""
     x, y = _rows(40)

@@ -48,6 +48,7 @@ def test_sgld_measures_its_stationary_variance(size):
     assert error < 0.1 * (expected - 1)
 
 
+@pytest.mark.long
 def test_the_bias_estimate_agrees_with_the_actual_error():
     """Only the bias of the step size remains without noise.
 
@@ -72,6 +73,7 @@ def test_the_bias_estimate_agrees_with_the_actual_error():
     assert abs(heavy - 1 - noise * 1.5 / (2 * 0.5 * (1 - LENGTH / 2))) < 4 * error < 1.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [Sgld, Sghmc, Psgld])
 def test_the_estimate_is_of_the_noise_that_a_control_variate_leaves(kind):
     """Slopes of rows differ by constants, so that a control variate removes all noise; without it much is left."""
@@ -112,6 +114,7 @@ def test_the_estimate_is_of_all_steps_of_a_decreasing_step_size():
     assert result["variance_ratio"] == pytest.approx(1 / (1 - length / 2), rel=1e-3)
 
 
+@pytest.mark.long
 def test_the_worst_direction_is_measured_beside_the_average_one():
     """One of thirty weights is stiff, or noisy because only a few rows, far from the line, have its input."""
     rng = np.random.default_rng(0)
@@ -147,6 +150,7 @@ def test_the_worst_direction_is_measured_beside_the_average_one():
     assert wide["variance_ratio_worst"] == pytest.approx(1 + 1e-8 * np.linalg.eigvalsh(covariance)[-1] / 2, rel=0.3)
 
 
+@pytest.mark.long
 def test_a_chain_that_diverges_says_so():
     posterior = GaussianMean.of(N)
     for kind in (Sgld, Sghmc, SmsUbu):

@@ -90,6 +90,7 @@ def test_a_row_missed_by_the_batches_is_found(kind):
     assert result.mean() > MAX_UNSEEN
 
 
+@pytest.mark.long
 def test_rows_seen_by_the_batches_raise_no_alarm():
     """The value of a single chain counts half, and the mean over chains counts fully."""
     x, y = OneRow.of().data

@@ -108,6 +108,7 @@ def _drawn() -> Drawn:
     return Drawn(plain.data, layout=plain.layout)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*tiny.SAMPLERS, *WAYS, *OF_NETWORKS])
 def test_no_step_of_a_sampler_uses_a_key_twice(name):
     with jax_settings.arithmetic("float32"):

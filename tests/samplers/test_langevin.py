@@ -198,6 +198,7 @@ def test_langevin_steps_that_are_never_rejected_are_seen():
     assert abs(result["variance"]) > 2 * Z
 
 
+@pytest.mark.long
 def test_a_short_warm_up_crosses_from_one_unit_to_the_other():
     """At 20 000 rows MALA's step with no preconditioner is a twenty thousandth of one in the units of the curvature."""
     rng = np.random.default_rng(0)

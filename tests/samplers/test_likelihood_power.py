@@ -181,6 +181,7 @@ def test_training_goes_by_the_power(sampler):
     _same(lambda posterior: _stepped(sampler, posterior, warming=True), NETWORKS)
 
 
+@pytest.mark.long
 def test_laplace_goes_by_the_power():
     theta = jnp.asarray([0.4, -0.3])
     for covariance in ("full", "diagonal", "kronecker"):

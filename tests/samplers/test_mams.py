@@ -99,6 +99,7 @@ def test_the_kinetic_energy_gained_is_the_log_of_the_contraction_of_volume():
     assert max(gains) > 0.1
 
 
+@pytest.mark.long
 def test_the_end_is_accepted_with_the_probability_of_its_energy_error():
     sampler = Mams(step_size=0.22, num_steps=4)
     theta = jnp.asarray(np.random.default_rng(0).normal(size=TARGET.posterior.layout.dim), jnp.float32)

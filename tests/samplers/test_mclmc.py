@@ -55,6 +55,7 @@ def test_the_bias_agrees_with_the_energy_variance():
     assert max(large) < -0.1
 
 
+@pytest.mark.long
 def test_warm_up_reaches_the_requested_energy_variance():
     for variance in (5e-4, 5e-3):
         result = _run(Mclmc(energy_variance=variance))

@@ -56,6 +56,7 @@ def test_the_oracle_gives_known_values(arguments, variance):
 # ---- invariance ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("sampling", "sigma2"), _quick(("replacement", 1), ("disjoint", 2)))
 def test_pooled_variance_keeps_the_posterior(sampling, sigma2):
     posterior = GaussianMean.of(N)
@@ -137,6 +138,7 @@ def test_chains_from_distant_positions_converge(sampling):
     assert abs(acceptance - predicted.acceptance) <= 0.02
 
 
+@pytest.mark.long
 def test_chains_that_do_not_move_are_detected():
     """Positive control: chains frozen at exact draws keep any distribution, but fail the far start and acceptance."""
     posterior = GaussianMean.of(N)
@@ -171,6 +173,7 @@ def test_the_guard_is_silent_where_the_penalty_is_exact(sampling):
     assert not sampler.findings(posterior, means)
 
 
+@pytest.mark.long
 def test_pooled_variance_holds_far_beyond_the_guard():
     """Mean sigma2 of 10, of a thousand data: within 3 % of the posterior's variance, and as predicted."""
     posterior = GaussianMean.of(1000)

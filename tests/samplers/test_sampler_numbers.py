@@ -413,6 +413,7 @@ def _hamiltonian(sampler: Any, posterior: Any, theta: Any, step_size: float = 0.
     return kernel.replace(state, step_size=jnp.asarray(step_size))
 
 
+@pytest.mark.long
 def test_a_trajectory_reports_its_step_size_without_the_jitter():
     posterior = parabolas([1.0, 3.0], [0.5, -1.0], power=0.5)
     sizes: list[Any] = []

@@ -96,6 +96,7 @@ def test_a_statistic_that_is_reduced_as_none_can_be_is_refused():
         attributes(Odd())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", ["random-walk", "mala", "gibbs", "mams", "mclmc", "hmc", "nuts"])
 def test_lp_is_the_log_density_of_the_draw(sampler):
     """It is the log density of the sampled posterior, with the likelihood power."""

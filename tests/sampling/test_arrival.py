@@ -74,6 +74,7 @@ def rhat(result: list[Chunk]) -> float:
 # ---- transport -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", [0.3, "learned"])
 @pytest.mark.parametrize("rows", [100, 1500])
 def test_transport_brings_every_chain_to_the_posterior(rows, noise):

@@ -153,6 +153,7 @@ def test_a_run_until_converged_needs_no_budget(data, tmp_path):
     assert run.attributes["draws_done"] < 3000
 
 
+@pytest.mark.long
 def test_a_run_may_end_when_its_predictions_hardly_change(monkeypatch, tmp_path):
     """It needs at least 200 draws, and the option."""
     gains = [remaining_gain.Gain(0.0, 0.001)]
@@ -345,7 +346,8 @@ def test_a_budget_that_is_far_too_short_is_refused(data):
         check(2.0)
     assert str(caught.value) == (
         "--budget 1m: too short: on this machine even 90 steps of warm-up and 20 draws take about 4m; use --budget "
-        "6m or longer, or a sampler that uses mini-batches, such as sgld: this one uses all 72 rows in every step"
+        "6m or longer, or a sampler that uses mini-batches, such as sgld, because mala uses all 72 rows in every "
+        "step"
     )
     check(2.0, warmup=5)
     with pytest.raises(UsageError, match="even 5 steps of warm-up and 20 draws take about 4m"):
@@ -365,6 +367,7 @@ def test_a_refused_run_leaves_no_files(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_the_measured_steps_do_not_change_the_draws(tmp_path, monkeypatch):
     """The recipe of a run whose warm-up was changed by the measurement repeats it."""
 
@@ -472,6 +475,7 @@ def test_a_warm_up_is_shortened_once_and_only_if_nobody_has_set_its_length(data)
     assert _shorter(trained, 200, **slow).warmup == 1000  # its learning rate follows the planned steps
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", ["mala", "nuts", "mclmc"])
 def test_a_shortened_warm_up_is_repeated_by_its_recipe_and_by_a_resumed_run(tmp_path, monkeypatch, sampler):
     """The recipe states the planned and the real number of steps, from which all windows follow."""

@@ -166,8 +166,8 @@ def test_a_tree_of_many_kinds_is_exchanged_leaf_by_leaf(monkeypatch):
     ("requests", "result"),
     [
         ([(5, 0), (9, 0)], [5, 5]),  # the first's word
-        ([(5, 0), (9, 15)], ["InterruptedRunError 143: another process of this run was stopped"] * 2),
-        ([(5, 2), (9, 0)], ["InterruptedRunError 130: another process of this run was stopped"] * 2),
+        ([(5, 0), (9, 15)], ["InterruptedRunError 143: a process of this run was stopped"] * 2),
+        ([(5, 2), (9, 0)], ["InterruptedRunError 130: a process of this run was stopped"] * 2),
         ([(-1, 0), (9, 15)], [0, 0]),  # nothing is left to stop
     ],
 )

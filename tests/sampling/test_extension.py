@@ -68,6 +68,7 @@ def assert_same_run(extended: Path, whole: Path, groups: tuple[str, ...] = GROUP
         run.posterior.close()
 
 
+@pytest.mark.long
 @tiny.EACH
 def test_draws_added_to_a_finished_run_are_those_of_one_long_run(sampler, tmp_path):
     whole = sampled(tmp_path / "whole.nc", sampler, draws=30)
@@ -77,6 +78,7 @@ def test_draws_added_to_a_finished_run_are_those_of_one_long_run(sampler, tmp_pa
     assert not (tmp_path / "run.nc.parts").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [
@@ -95,6 +97,7 @@ def test_a_run_with_any_setting_can_be_extended(options, tmp_path):
     assert_same_run(run, whole, (*GROUPS, *kept))
 
 
+@pytest.mark.long
 def test_a_run_with_padded_rows_can_be_extended(tmp_path):
     whole, run = tmp_path / "whole.nc", tmp_path / "run.nc"
     for path, draws in ((whole, 12), (run, 5)):
@@ -103,6 +106,7 @@ def test_a_run_with_padded_rows_can_be_extended(tmp_path):
     assert_same_run(run, whole)
 
 
+@pytest.mark.long
 def test_a_run_of_the_last_layer_keeps_the_placement_of_its_features(tmp_path, monkeypatch):
     """The placement depends on the size of the data: the chains read the features, not the inputs."""
     monkeypatch.setattr("bnnzoo.sampling.devices.placement._CACHE_BYTES", 0)
@@ -120,6 +124,7 @@ def test_a_run_of_the_last_layer_keeps_the_placement_of_its_features(tmp_path, m
     assert bnnzoo.resume(run, draws=8, progress=False).attributes["draws_done"] == 8
 
 
+@pytest.mark.long
 def test_a_run_on_a_large_file_can_be_extended_from_another_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("bnnzoo.files.mapped.LARGE_BYTES", 0)
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(200, 3)))
@@ -133,6 +138,7 @@ def test_a_run_on_a_large_file_can_be_extended_from_another_folder(tmp_path, mon
     assert (attributes["draws_done"], attributes["row_source"]) == (8, before)
 
 
+@pytest.mark.long
 def test_an_extended_run_keeps_no_result_of_the_first_convergence_test(tmp_path, monkeypatch):
     first = {"chain_weights": "[1.0, 0.0, 0.0, 0.0]", "chain_weights_gain": 1.0, "chain_weights_error": 0.1}
     extended = tmp_path / "extended.nc"
@@ -164,6 +170,7 @@ def test_a_run_whose_fields_are_auto_can_be_extended(sampler, tmp_path):
     assert_same_run(run, whole)
 
 
+@pytest.mark.long
 def test_a_run_can_be_extended_twice_and_in_several_part_files(run, tmp_path, monkeypatch):
     whole = sampled(tmp_path / "whole.nc", "mala", draws=40)
     monkeypatch.setattr("bnnzoo.store.extension._PART_BYTES", 2000)
@@ -172,6 +179,7 @@ def test_a_run_can_be_extended_twice_and_in_several_part_files(run, tmp_path, mo
     assert_same_run(run, whole)
 
 
+@pytest.mark.long
 def test_more_time_ends_at_convergence_and_counts_from_the_end_of_the_run(tmp_path, capsys):
     run = sampled(tmp_path / "run.nc", "mala", draws=20, thin=20)
     used = sum(float(bnnzoo.open(run).attributes[f"seconds_{phase}"]) for phase in ("warmup", "sampling"))
@@ -183,6 +191,7 @@ def test_more_time_ends_at_convergence_and_counts_from_the_end_of_the_run(tmp_pa
     assert "verdict           converged" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_groups_that_evaluate_added_are_left_out(run):
     assert cli.run(["evaluate", str(run)]) == 0
     assert "predictions" in bnnzoo.open(run).posterior.children
@@ -190,6 +199,7 @@ def test_groups_that_evaluate_added_are_left_out(run):
     assert "predictions" not in bnnzoo.open(run).posterior.children
 
 
+@pytest.mark.long
 def test_an_interrupted_extension_keeps_the_finished_run_and_can_be_resumed(long_and_short, tmp_path):
     whole, short = long_and_short
     run = shutil.copy(short, tmp_path / "run.nc")
@@ -207,6 +217,7 @@ def test_an_interrupted_extension_keeps_the_finished_run_and_can_be_resumed(long
     assert_same_run(run, whole)
 
 
+@pytest.mark.long
 def test_an_extension_that_ends_in_an_error_keeps_the_new_draws(long_and_short, tmp_path):
     whole, short = long_and_short
     run = shutil.copy(short, tmp_path / "run.nc")
@@ -254,12 +265,13 @@ def test_wrong_usage_is_one_line(run, arguments, message, capsys):
     assert run.read_bytes() == before
 
 
+@pytest.mark.long
 def test_a_merged_file_cannot_be_extended(run, tmp_path, capsys):
     other, merged = sampled(tmp_path / "other.nc", "mala", draws=20, seed=1), tmp_path / "merged.nc"
     assert cli.run(["merge", str(run), str(other), "-o", str(merged)]) == 0
     capsys.readouterr()
     assert cli.run(["resume", str(merged), "--draws", "30"]) == 2
-    assert "the file has no checkpoint; use the file of a single run, or start a new run" in capsys.readouterr().err
+    assert "the file has no checkpoint (joined runs have none); start a new run" in capsys.readouterr().err
 
 
 def test_a_changed_last_state_is_found(run, tmp_path):
@@ -276,6 +288,7 @@ def test_a_changed_last_state_is_found(run, tmp_path):
     assert not (tmp_path / "run.nc.parts").exists()
 
 
+@pytest.mark.long
 def test_an_extension_killed_while_it_copies_the_draws_can_be_repeated(run, tmp_path, monkeypatch):
     def kill(*_: Any) -> None:
         raise KeyboardInterrupt

@@ -122,7 +122,7 @@ def test_functions_that_need_parameters_refuse_kept_predictions(table, tmp_path)
         ({"keep": "predictions", "test_fraction": 0.0}, "give inputs with --keep-at FILE"),
         (
             {"keep": "predictions", "task": "density", "likelihood": None, "likelihood.scale": None},
-            "a density has no predictions",
+            "a density model has no predictions",
         ),
         ({"keep": "predictions", "keep_at": "nowhere.csv"}, "nowhere.csv: no such file"),
     ],

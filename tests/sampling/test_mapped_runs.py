@@ -56,6 +56,7 @@ def assert_same_draws(run, other):
         assert np.array_equal(values, other_draws[name]), name
 
 
+@pytest.mark.long
 def test_draws_equal_those_of_rows_in_memory(data, make_large, tmp_path):
     run = sampled(data, tmp_path / "memory.nc", init="prior")
     make_large()
@@ -156,6 +157,7 @@ def test_rows_in_temporary_files_are_not_padded(data, make_large):
     assert problem.in_bucket() is problem
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", ["value", "length", "missing"])
 def test_a_changed_data_file_is_refused(change, data, make_large, tmp_path):
     make_large()
@@ -167,9 +169,9 @@ def test_a_changed_data_file_is_refused(change, data, make_large, tmp_path):
     if change == "missing":
         data.unlink()
     problem = {
-        "value": r"its training rows are not those of this run \(got SHA-256 .*expected ",
+        "value": r"the training rows in this file are not those of the run \(got SHA-256 .*expected ",
         "length": r"has changed since the start of the run \(got \d+ bytes, expected \d+\)",
-        "missing": "no such file, but the run needs the training rows in it",
+        "missing": "no such file, but the run needs the training rows in this file",
     }[change]
     with pytest.raises(UsageError, match=problem) as error:
         bnnzoo.resume(out, draws=80, progress=False)

@@ -124,6 +124,7 @@ def test_one_row_too_many_is_detected(tmp_path, monkeypatch):
         np.testing.assert_allclose(split[:, 0], alone[:, 0], rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block", [2**20, 700], ids=["at once", "in blocks"])
 @pytest.mark.parametrize("mesh", ["data=2", "chains=2,data=2", "data=4"])
 def test_passes_over_rows_of_many_devices_are_those_over_all(mesh, block, monkeypatch):

@@ -108,9 +108,9 @@ def test_a_given_network_is_checked_in_blocks_of_rows(table, tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        (eqx.nn.MLP(1, 1, 4, 1, key=KEY), "not those of mlp for these data (layers_0_weight [3, 1], layers_0_bias [3]"),
-        (eqx.nn.MLP(1, 1, 3, 2, key=KEY), "not those of mlp for these data"),
-        ((_network(), jnp.zeros(2)), "not those of mlp for these data"),
+        (eqx.nn.MLP(1, 1, 4, 1, key=KEY), "for the training data (expected, in this order: layers_0_weight [3, 1], "),
+        (eqx.nn.MLP(1, 1, 3, 2, key=KEY), "not those of mlp for the training data"),
+        ((_network(), jnp.zeros(2)), "not those of mlp for the training data"),
         (jax.tree.map(lambda a: a * jnp.nan if eqx.is_array(a) else a, _network()), "values that are not finite"),
         (_network(-1.0), "fits the training rows worse than constant outputs do"),
     ],

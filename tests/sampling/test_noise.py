@@ -89,6 +89,7 @@ def test_no_likelihood_is_selected_if_one_is_named_or_no_row_is_held_out(options
     assert not spent.evaluations
 
 
+@pytest.mark.long
 def test_compilation_is_outside_the_budget_and_large_networks_are_not_compared(monkeypatch):
     """Pilots compile; only the training after them counts."""
     clock = [0.0]

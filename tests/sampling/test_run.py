@@ -73,6 +73,7 @@ def test_a_run_is_as_long_as_asked_and_moves(sampler):
         assert not np.array_equal(first, other)
 
 
+@pytest.mark.long
 @tiny.EACH
 def test_the_same_seed_in_other_chunks_gives_the_same_bits(sampler):
     uninterrupted = tiny.run(sampler, chunk_seconds=1e9)
@@ -98,6 +99,7 @@ def test_the_size_of_the_buffer_changes_no_bit_of_any_sampler(sampler, most_draw
     _check_buffer(sampler, most_draws)
 
 
+@pytest.mark.long
 @tiny.EACH
 def test_another_seed_gives_other_draws(sampler):
     other = tiny.joined(tiny.run(sampler, seed=1))["theta"]
@@ -137,6 +139,7 @@ def _tune_to(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
     monkeypatch.setattr(Mala, "tune", lambda self, _, states, **__: (dataclasses.replace(self, **fields), states))
 
 
+@pytest.mark.long
 def test_a_resumed_run_has_the_numbers_that_tune_has_changed(monkeypatch, tmp_path):
     _tune_to(monkeypatch, target_acceptance=0.9)
     runs = [entrances.run_recipe(tiny.recipe("mala"), out=tmp_path / "whole.nc")]

@@ -50,6 +50,7 @@ def keys(kind: type) -> set[str]:
     return {"event", "time", *(field.name for field in dataclasses.fields(kind))}
 
 
+@pytest.mark.long
 def test_a_json_log_has_the_whole_run(tmp_path):
     run(tmp_path / "run.nc", "penalty", log_to=f"jsonl:{tmp_path / 'log.jsonl'}", draws=120)
     start, *chunks, end = lines(tmp_path / "log.jsonl")
@@ -78,6 +79,7 @@ def test_a_json_log_has_the_whole_run(tmp_path):
     assert 0 < last["seconds"] < end["seconds"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", ["mala", "sgld", "laplace"])
 def test_a_log_changes_neither_draws_nor_attributes(sampler, tmp_path):
     run(tmp_path / "plain.nc", sampler, log_to=None)
@@ -105,6 +107,7 @@ def test_a_resumed_run_appends_to_the_same_log(tmp_path):
     assert chunks[-1]["draws"] == end["draws"] == tiny.DRAWS
 
 
+@pytest.mark.long
 def test_draws_added_to_a_finished_run_are_logged(tmp_path):
     recorder = Recorder()
     run(tmp_path / "run.nc", log_to=None, draws=5)
@@ -157,6 +160,7 @@ def test_a_posterior_made_in_python_is_logged(tmp_path):
     assert recorder.of(RunEnd)
 
 
+@pytest.mark.long
 def test_the_command_line_logs_and_show_ignores_the_option(tmp_path, capsys):
     log = tmp_path / "log.jsonl"
     command = [*tiny.arguments("mala"), "-o", str(tmp_path / "run.nc"), "--log-to", f"jsonl:{log}"]

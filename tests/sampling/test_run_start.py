@@ -72,6 +72,7 @@ def test_a_chain_that_cannot_move_stays_at_its_start(first_run, tmp_path):
         np.testing.assert_allclose(draws(out)[name].to_numpy()[:, 0], expected.to_numpy()[:, -1], rtol=1e-4)
 
 
+@pytest.mark.long
 def test_fixed_parameters_are_those_of_the_best_draw_and_can_start_a_third_run(first_run, tmp_path):
     out = tmp_path / "last.nc"
     arguments = _command("random-walk", "--stochastic", "last", "--draws", "4", "-o", str(out))
@@ -90,6 +91,7 @@ def test_fixed_parameters_are_those_of_the_best_draw_and_can_start_a_third_run(f
     np.testing.assert_allclose(values["layers_1_bias"], draws(out)["layers_1_bias"].to_numpy()[:3, -1], rtol=1e-5)
 
 
+@pytest.mark.long
 def test_parameters_that_the_run_did_not_sample_begin_at_their_usual_values(first_run, tmp_path):
     out = tmp_path / "known.nc"
     assert cli.run([*_command("random-walk", "--likelihood.scale", "0.3", "--draws", "4"), "-o", str(out)]) == 0
@@ -132,6 +134,7 @@ def test_a_wrong_start_is_one_line(init, message, tmp_path, monkeypatch, capsys)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_parameter_that_the_run_does_not_have_is_named(tmp_path):
     out = tmp_path / "linear.nc"
     bnnzoo.sample("linear", "random-walk", data="diabetes", out=out, progress=False, **_short()).posterior.close()
@@ -140,6 +143,7 @@ def test_a_parameter_that_the_run_does_not_have_is_named(tmp_path):
         run_start.last_draws(other, out)
 
 
+@pytest.mark.long
 def test_a_run_of_directions_cannot_give_positions(tmp_path):
     out, model = tmp_path / "directions.nc", {"name": "mlp", "hidden": (2,)}
     options: dict[str, Any] = {"data": "diabetes", "stochastic": "identified:1", "start_steps": 250, "init": "map"}

@@ -47,6 +47,7 @@ def test_the_parts_of_a_run_in_python_add_up_to_the_time_of_the_call(tmp_path):
     assert 0 <= wall - total(run.attributes) < 1 + 0.1 * wall
 
 
+@pytest.mark.long
 def test_progress_tells_the_test_of_convergence_from_writing(tmp_path):
     calls: list[Progress] = []
     bnnzoo.sample("linear", "random-walk", out=tmp_path / "run.nc", observer=calls.append, **SHORT)

@@ -123,6 +123,7 @@ def _problem(path: Path, data: Any = None, *, model: str = "mlp", **options: Any
     return sequential.build_problem(recipe, dataset)
 
 
+@pytest.mark.long
 def test_two_steps_give_the_posterior_of_all_rows(first, tmp_path):
     x, y = _rows()
     data = (x[64:], y[64:])
@@ -221,6 +222,7 @@ def test_rows_are_scaled_as_in_the_earlier_run(network):
     constant.close()
 
 
+@pytest.mark.long
 def test_settings_and_initial_positions_are_those_of_the_earlier_run(tmp_path):
     out = tmp_path / "last.nc"
     _sample_network(out, init="prior", stochastic="last", **{"likelihood.scale": 0.4})
@@ -270,10 +272,10 @@ def test_repeated_rows_are_a_warning(first):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "linear"}, "the run has [[model=mlp]] (got linear); use the model of that run"),
-        ({"model.hidden": "4"}, "the run has [[model.hidden=3]] (got 4); use the model of that run"),
-        ({"likelihood": "student-t"}, "the run has [[likelihood=gaussian]] (got student-t)"),
-        ({"standardise": False}, "the run has [[standardise=True]] (got False); use the same value"),
+        ({"model": "linear"}, "the earlier run has [[model=mlp]] (got linear); use the model of that run"),
+        ({"model.hidden": "4"}, "the earlier run has [[model.hidden=3]] (got 4); use the model of that run"),
+        ({"likelihood": "student-t"}, "the earlier run has [[likelihood=gaussian]] (got student-t)"),
+        ({"standardise": False}, "the earlier run has [[standardise=True]] (got False); use the same value"),
         ({"data": (np.ones((5, 2)), np.ones(5))}, "the inputs must be those of the model, x0 (got x0, x1)"),
         ({"prior": "normal"}, "sets the prior, so it conflicts with [[prior]]"),
     ],
@@ -337,6 +339,7 @@ def _next(first: Path, data: Any, **options: Any) -> Any:
         return sequential.build_problem(recipe, dataset)
 
 
+@pytest.mark.long
 def test_rows_in_memory_need_not_have_all_levels_or_the_order_of_columns(tmp_path):
     first = _earlier(tmp_path / "first.nc", FRAME)
     rows = FRAME.iloc[[0, 3, 4]][["price", "day", "size", "colour"]]
@@ -347,6 +350,7 @@ def test_rows_in_memory_need_not_have_all_levels_or_the_order_of_columns(tmp_pat
     np.testing.assert_array_equal(in_memory.train.x[:, -1], [0, 3, 4])
 
 
+@pytest.mark.long
 def test_new_rows_may_have_one_class_only(tmp_path):
     first = _earlier(tmp_path / "first.nc", CLASSES)
     assert _next(first, CLASSES.iloc[::2]).train.class_names == ("high", "low")
@@ -354,6 +358,7 @@ def test_new_rows_may_have_one_class_only(tmp_path):
     np.testing.assert_array_equal(_next(first, str(tmp_path / "rows.csv")).train.y, np.ones(len(rows)))
 
 
+@pytest.mark.long
 def test_a_recipe_without_loaded_data_has_the_training_rows_of_its_data_set(tmp_path):
     """The data set has its own test rows."""
     first = _earlier(tmp_path / "first.nc", "mdn-sine")
@@ -376,15 +381,16 @@ def test_options_for_reading_apply_to_the_new_rows(tmp_path):
     assert problem.train.x[0, 3] == np.median(FRAME["size"][1:].astype(np.float32))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"target": "size"}, "[[target=size]]: the run of [[prior_from]] has other columns (price); use these"),
-        ({"columns": "size"}, "[[columns=size]]: the run of [[prior_from]] has other columns (colour, size, day)"),
-        ({"exposure": "size"}, "[[exposure=size]]: the run of [[prior_from]] has other columns (none)"),
+        ({"target": "size"}, "[[target=size]]: must select the columns of the run of [[prior_from]] (price); remove"),
+        ({"columns": "size"}, "must select the columns of the run of [[prior_from]] (colour, size, day)"),
+        ({"exposure": "size"}, "[[exposure=size]]: must select the columns of the run of [[prior_from]] (none)"),
         ({"categories": "size"}, "[[categories=size]]: the column has no categories in the run of [[prior_from]]"),
         ({"drop": "day"}, "[[drop=day]]: the run of [[prior_from]] uses this column; remove the option"),
-        ({"censored": True}, "the run has [[censored=False]] (got True); use the same value"),
+        ({"censored": True}, "the earlier run has [[censored=False]] (got True); use the same value"),
     ],
 )
 def test_options_that_contradict_the_earlier_run_are_refused(options, message, tmp_path):
@@ -396,6 +402,7 @@ def test_options_that_contradict_the_earlier_run_are_refused(options, message, t
     assert _next(first, FRAME, **same).train.num_data == 20
 
 
+@pytest.mark.long
 def test_targets_are_censored_as_in_the_earlier_run(tmp_path):
     rows = FRAME.assign(price=[">1", *FRAME["price"][1:].astype(str)])
     first = _earlier(tmp_path / "first.nc", rows, censored=True, likelihood="gaussian")
@@ -425,6 +432,7 @@ def test_the_earlier_run_may_have_no_rows(first, tmp_path):
     assert _problem(tmp_path / "all.nc", (x[64:], y[64:]), model="linear", test_fraction=0.0).train.num_data == 16
 
 
+@pytest.mark.long
 def test_codes_in_new_rows_are_a_warning(tmp_path):
     first = _earlier(tmp_path / "first.nc", FRAME[["size", "price"]])
     rows = pd.DataFrame({"size": [0.125, -999.0], "price": [0.25, 0.5]})
@@ -433,6 +441,7 @@ def test_codes_in_new_rows_are_a_warning(tmp_path):
         sequential.build_problem(recipe, bnnzoo.data.from_arrays(rows[["size"]], rows[["price"]]))
 
 
+@pytest.mark.long
 def test_a_run_of_directions_is_refused(tmp_path):
     _sample_network(tmp_path / "directions.nc", stochastic="identified:1", start_steps=250)
     with pytest.raises(UsageError, match="directions, which another run cannot use"):
@@ -445,6 +454,7 @@ def test_the_setting_of_higher_precedence_determines_the_prior():
     assert resolve(None, None, table, {}, in_memory=True).prior.name == "ard"
 
 
+@pytest.mark.long
 def test_the_command_line_reports_the_prior(first, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     x, y = _rows()

@@ -81,7 +81,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path):
         with pytest.raises(UsageError, match=r"checkpoint\.npz: damaged"):
             load(path, run="this")
     np.savez(path, other=np.zeros(3))
-    with pytest.raises(UsageError, match="it does not describe a checkpoint"):
+    with pytest.raises(UsageError, match="its header does not describe a checkpoint"):
         load(path, run="this")
     with pytest.raises(UsageError, match="damaged"):
         load(tmp_path / "gone.npz", run="this")

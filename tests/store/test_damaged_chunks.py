@@ -56,6 +56,7 @@ def refused(folder: Path, capsys, name: str, *arguments: str) -> None:
 ARRAYS = ("posterior/weight", "sample_stats/lp", "constant_data/x_test", "observed_data/y")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "name"),
     # Pictures show no training targets.
@@ -92,11 +93,12 @@ def _changed(file: h5py.File) -> None:
     file["constant_data/x"][0, 0] += 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "expected_message"),
     [
-        (_without("sample_stats/lp"), "sample_stats/lp is missing here and float32[] in"),
-        (_without("warmup_sample_stats/lp"), "warmup_sample_stats/lp is missing here and float32[] in"),
+        (_without("sample_stats/lp"), "sample_stats/lp is missing, but float32[] in"),
+        (_without("warmup_sample_stats/lp"), "warmup_sample_stats/lp is missing, but float32[] in"),
         (_without("sample_stats"), "is missing"),
         (_without("observed_data"), "observed_data/y is missing"),
         (_changed, "constant_data/x differs from that of"),

@@ -404,9 +404,7 @@ def test_force_stopped_before_its_first_checkpoint_leaves_the_old_run(finished_r
     writer.claim(force=True)
     writer.create({}, {}, {})
     writer.release()
-    with pytest.raises(
-        UsageError, match="is finished; a new run that should replace it stopped before its first check"
-    ):
+    with pytest.raises(UsageError, match="is finished, but a new run with this path stopped before its first check"):
         resuming.resume(out)
     tiny.assert_same_bits(draws(bnnzoo.open(out)), draws(finished_run))
 

@@ -436,7 +436,7 @@ def test_force_replaces_an_unfinished_run(out):
 
 
 def test_there_must_be_a_run_to_reopen(out):
-    with pytest.raises(UsageError, match="no unfinished run here"):
+    with pytest.raises(UsageError, match="no unfinished run has this path"):
         Store(out).reopen(0)
 
 

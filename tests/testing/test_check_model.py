@@ -223,6 +223,7 @@ def test_a_model_that_accepts_no_task_does_not_pass():
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("task", "name", "count"), [("regression", "poisson", 2), ("classification", "bernoulli", 2)])
 def test_a_run_starts_with_targets_of_the_default_likelihood(task, name, count, monkeypatch):
     """The targets are counts for `poisson`, and there are only two classes for `bernoulli`."""

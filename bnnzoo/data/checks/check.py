@@ -1,4 +1,4 @@
-"""Checks of data. Each error message is one line, which names the place and the remedy.
+"""Checks of data. Each error message is one line that names the place, the problem and the remedy.
 
 All messages of `bnnzoo.data` name places in the same way. `row K` is the K-th data row, counted from 1 without the
 header line of a table. `column` is followed by the name of a column, or by its number in an array, counted from 1.
@@ -25,9 +25,13 @@ def plain_name(name: Any) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the end of an error message about an unknown name.
+    """Return the end of an error message about an unknown name: advice on which name to use.
 
-    It lists the similar names, or the first eight names if no name is similar.
+    The advice lists the known names that are similar to `name`, or the first eight known names if none is similar.
+
+    Args:
+        name: the unknown name.
+        names: the known names.
     """
     names = list(names)
     similar_names = near_names(name, names)
@@ -66,13 +70,18 @@ def check_column_names(names: Sequence[str], where: str, checked: Iterable[str] 
             raise UsageError(f"{where}: the name of column {number} contains a control character ({name!r}); rename it")
         if name in column_by_name:
             raise UsageError(
-                f"{where}: columns {column_by_name[name]} and {number} are both named {name}; names must be unique"
+                f"{where}: columns {column_by_name[name]} and {number} are both named {name}; rename one of them"
             )
         column_by_name[name] = number
 
 
 def finite_float32(values: NDArray[Any], where: str, columns: Sequence[str] = ()) -> NDArray[np.float32]:
     """Return `values` [N, ...] as float32 after checking that every element is finite.
+
+    Args:
+        values: columns [N, D], or an array of another shape whose first axis counts the rows.
+        where: the name of the array in error messages.
+        columns: the names of the D columns; by default, messages count the columns from 1.
 
     Raises:
         UsageError: if an element is nan, or infinite in float32. The message names the first such element.
@@ -96,19 +105,19 @@ def finite_float32(values: NDArray[Any], where: str, columns: Sequence[str] = ()
         problem = f"not finite ({value})"
     else:
         problem = f"{value!r} is too large for float32"
-    remedy = "rescale the column" if np.isfinite(value) else "fill it in, or drop the row"
+    remedy = "rescale the column" if np.isfinite(value) else "replace it by a finite number, or leave the row out"
     raise UsageError(f"{place}: {problem}{and_more(num_others)}; {remedy}")
 
 
 def is_coarse(values: NDArray[Any], *, fraction: float = 0.05, origin: Literal["zero", "smallest"] = "zero") -> bool:
     """Whether rounding to float32 changes a number by more than a fraction of the standard deviation of all numbers.
 
-    Rounding changes numbers that much if the differences between them are small compared with their distance from 0, as
-    for times in seconds since 1970.
+    This is the case if the numbers differ little compared with their distance from 0, such as times in seconds since
+    1970.
 
     Args:
         values: the numbers [N].
-        fraction: the fraction of the standard deviation.
+        fraction: the largest acceptable rounding error, as a fraction of the standard deviation.
         origin: "zero" rounds the numbers as they are; "smallest" subtracts the smallest number before rounding.
     """
     exact = values[np.isfinite(values)].astype(np.float64)
@@ -122,9 +131,9 @@ def is_coarse(values: NDArray[Any], *, fraction: float = 0.05, origin: Literal["
 
 
 def merged_positions(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
-    """Return the positions of the integers in `values` that conversion to float64 would make equal to another one.
+    """Return the positions of the integers in `values` that have the same float64 value as a different integer.
 
-    Only integers beyond 2^53 can become equal.
+    Only integers beyond 2^53 can share a float64 value.
     """
     if values.dtype.kind not in "iuO" or not values.size or max(-int(values.min()), int(values.max())) <= 2**53:
         return np.zeros(0, np.int64)
@@ -135,7 +144,7 @@ def merged_positions(values: NDArray[Any]) -> Int[np.ndarray, " some"]:
 
 
 def lost_digits(number: Any) -> str:
-    """Return the problem with a whole number that float64 cannot distinguish from another one, as text."""
+    """Return the text about a whole number that has the same float64 value as another whole number."""
     return f"{number} and another whole number cannot be distinguished in float64"
 
 
@@ -156,15 +165,19 @@ def refuse_merged(values: NDArray[Any], where: str, columns: Sequence[str] = ())
             row, and_others = int(rows[0]), and_more(rows.size - 1)
             name = f", column {columns[number] if columns else number + 1}" if values.ndim == 2 else ""
             problem = f"{where}: row {row + 1}{name}: {lost_digits(column[row])}{and_others}"
-            raise UsageError(f"{problem}; subtract a constant, or leave the column out")
+            raise UsageError(f"{problem}; subtract a constant from the column, or leave it out")
 
 
 def refuse_coarse(values: NDArray[Any], where: str) -> None:
     """Check that conversion to float32 keeps the differences between numbers.
 
+    Args:
+        values: the numbers [N].
+        where: the name of the numbers in error messages.
+
     Raises:
-        UsageError: if rounding changes the numbers too much (see `is_coarse`), or if float64 makes distinct integers
-            equal.
+        UsageError: if rounding to float32 changes the numbers too much (see `is_coarse`), or if distinct integers have
+            the same float64 value.
     """
     refuse_merged(values, where)
     if is_coarse(values):

@@ -14,11 +14,11 @@ _SMALLEST = np.finfo(np.float32).tiny
 
 
 def adjacent(numbers: Any, *, up: bool) -> Any:
-    """Return, for each number, the next larger (`up`) or the next smaller float32 number, as float64.
+    """Return the float32 number next to each number, as float64: the next larger one if `up`, else the next smaller.
 
-    Denormal numbers are skipped. The likelihood uses open intervals. If an inclusive end of an interval is moved
-    outwards to the adjacent number, the open interval contains this end. This changes the likelihood noticeably only
-    for counts, where the end itself has a positive probability.
+    Denormal numbers are skipped. The likelihood uses open intervals. An inclusive end of an interval is therefore moved
+    outwards to the adjacent number, so that the open interval contains the end. The move changes the likelihood
+    noticeably only for counts, because only a count equals the end with a positive probability.
     """
     moved = np.nextafter(np.asarray(numbers, np.float32), np.float32(np.inf if up else -np.inf))
     is_denormal = (moved != 0) & (abs(moved) < _SMALLEST)
@@ -34,13 +34,13 @@ def single_numbers(bounds: Float[np.ndarray, "*row 2"]) -> Float[np.ndarray, "*r
 
 
 def is_bounds_array(y: Any) -> bool:
-    """Whether targets are a numeric array of bounds, [N, 2] or [N, T, 2]."""
+    """Whether targets have the type and the shape of bounds: a numeric array [N, 2] or [N, T, 2]."""
     array = None if hasattr(y, "columns") else np.asarray(y)
     return array is not None and array.dtype.kind in "iuf" and array.ndim in (2, 3) and array.shape[-1] == 2
 
 
 def as_cells(bounds: Float[np.ndarray, "row target 2"]) -> Shaped[np.ndarray, "row *target"]:
-    """Return bounds as texts of table cells: <0.5, >100, (1.0,2.0), or a number.
+    """Return bounds as the texts that table cells would contain: <0.5, >100, (1.0,2.0), or a number.
 
     The shape of the result is [N] for one target, and [N, T] for T targets.
     """
@@ -54,7 +54,7 @@ def as_cells(bounds: Float[np.ndarray, "row target 2"]) -> Shaped[np.ndarray, "r
 
 
 def uncensored_targets(y: Shaped[np.ndarray, "row ..."]) -> Shaped[np.ndarray, "row ..."]:
-    """Replace censored targets [N, T, 2] by single numbers [N, T], see `single_numbers`; keep other targets."""
+    """Return the targets, with bounds [N, T, 2] of censored targets replaced by `single_numbers` [N, T]."""
     return single_numbers(y) if y.ndim == 3 else y
 
 
@@ -70,10 +70,16 @@ def are_bounds(y: Float[np.ndarray, "*row target bound"]) -> bool:
 
 
 def bounds_of(y: Any, num_rows: int, where: str) -> Float[np.ndarray, "row target bound"]:
-    """Convert censored targets, [N, 2] for one target or [N, T, 2] for T targets, to float32 [N, T, 2].
+    """Convert the bounds of censored targets to float32 [N, T, 2].
 
-    The last axis of `y` holds the smallest and the largest possible value of a target. The likelihood uses open
-    intervals. Therefore the two ends of an interval are moved outwards to the adjacent float32 numbers.
+    The likelihood uses open intervals. Therefore the two ends of an interval are moved outwards to the adjacent float32
+    numbers.
+
+    Args:
+        y: the bounds, [N, 2] for one target or [N, T, 2] for T targets. The last axis holds the smallest and the
+            largest possible value of a target.
+        num_rows: the required number of rows N.
+        where: the name of the targets in error messages.
 
     Raises:
         UsageError: if `y` is not numeric or has another shape, or if the bounds of a row are not an interval. The
@@ -95,7 +101,7 @@ def bounds_of(y: Any, num_rows: int, where: str) -> Float[np.ndarray, "row targe
     if not are_bounds(single):
         row = next(row for row, row_bounds in enumerate(single) if not are_bounds(row_bounds))
         raise UsageError(
-            f"{where}: row {row + 1}: expected a lower and an upper bound of each target, the lower first "
+            f"{where}: row {row + 1}: expected a lower and an upper bound of each target, with the lower bound first "
             f"(got {bounds[row].tolist()})"
         )
     is_interval = single[..., 0] < single[..., 1]

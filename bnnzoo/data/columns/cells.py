@@ -17,8 +17,8 @@ Kind = Literal["number", "boolean", "date", "time", "text"]
 class Cells(NamedTuple):
     """One column with a known type.
 
-    `numbers` is a float64 array [N] with nan for missing cells. It contains 1 and 0 for booleans, days since 1970 for
-    dates, hours since midnight for times of day, and positions in `levels` for text (-1 for an unknown level).
+    `numbers` is a float64 array [N] with nan for missing cells. The other elements are 1 or 0 for booleans, days since
+    1970 for dates, hours since midnight for times of day, and positions in `levels` for text (-1 for an unknown level).
     """
 
     name: str
@@ -37,13 +37,16 @@ class Cells(NamedTuple):
 
     @property
     def known(self) -> Float[np.ndarray, " row"]:
-        """The numbers [N], with nan for cells that are missing or are bounds."""
+        """The numbers [N], with nan for missing cells and for cells with bounds."""
         if self.bounds is None:
             return self.numbers
         return np.where(self.bounds[:, 0] == self.bounds[:, 1], self.numbers, np.nan)
 
     def with_levels(self, codes: Float[np.ndarray, " row"], levels: tuple[str, ...]) -> Cells:
-        """Return cells of text with other levels. `codes` are stored in a temporary file if `numbers` are in one."""
+        """Return this column of text with other `levels`, and with `codes` as the positions in them.
+
+        The codes are stored in a temporary file if `numbers` is in a temporary file.
+        """
         return self._replace(numbers=mapped.store(codes) if mapped.is_mapped(self.numbers) else codes, levels=levels)
 
 

@@ -1,4 +1,4 @@
-"""Checks of codes, which are values such as -999 that mean a missing cell.
+"""Checks of codes. A code is a value such as -999 that means a missing cell.
 
 A number such as -999 that is far from the other values of its column probably is a code that the user did not declare.
 A code that the user declared in `missing_code` probably is a mistake if no cell contains it.
@@ -72,7 +72,7 @@ class Code(NamedTuple):
         """Return a text with the value, its frequency and the range of the other values.
 
         Args:
-            others: the word for the other values in this text.
+            others: the noun for the other values in this text, such as "training rows".
         """
         return (
             f"{self.column} ({self.text} in {self.count} of {self.rows} rows, {others} {self.low:g} to {self.high:g})"
@@ -86,13 +86,13 @@ def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
     `_looks_like_a_code`.
 
     A code must occur more than once, with two exceptions. In a column of at least ten cells, numbers up to -99, numbers
-    from 999 on, and the codes of instruments and file formats need to occur only once. In any column, the codes -999,
-    -9999 and so on need to occur only once.
+    from 999 on, and the numbers in `_ALWAYS_CODES` need to occur only once. In any column, the codes -999, -9999 and so
+    on need to occur only once.
 
     A code must lie more than ten interquartile ranges from the nearest other value. For -9 and values below -50 it is
     enough that no other value is negative.
 
-    These rules do not hold for 7, 8 and 9. They are codes if the other values form a scale, see `_beside_a_scale`.
+    The numbers 7, 8 and 9 have another rule: they are codes if the other values form a scale, see `_beside_a_scale`.
     """
     present = numbers[np.isfinite(numbers)]
     # A code is the minimum or the maximum of the column. Testing these two values first avoids sorting most columns.
@@ -122,12 +122,12 @@ def find_codes(name: str, numbers: Float[np.ndarray, " row"]) -> list[Code]:
 
 
 def _beside_a_scale(values: Float[np.ndarray, " value"], counts: Int[np.ndarray, " value"]) -> list[float]:
-    """Return those of the values 7, 8 and 9 that are probably codes in a column with the answers of a scale.
+    """Return the values among 7, 8 and 9 that are probably codes in a column of answers on a scale.
 
-    For example, 9 is returned if the other values are 1, 2, 3, 4 and 5. The other values must be all whole numbers from
-    0 or 1 to a largest value, which is at least two below the codes. This largest value must be frequent, because in a
-    column of counts it would be rare. The column must have at least ten cells, and fewer than half of them may contain
-    a code. A 7 without an 8 or 9 is not a code.
+    For example, 9 is returned if the other values are 1, 2, 3, 4 and 5. The other values must be consecutive whole
+    numbers that start at 0 or 1. The largest answer must be at least two below every code. It must also be frequent,
+    because the largest value is rare in a column of counts. The column must have at least ten cells, and fewer than
+    half of the cells may contain a code. A 7 without an 8 or 9 is not a code.
 
     Args:
         values: the distinct values of the column, sorted.
@@ -150,7 +150,8 @@ def warnings_about_codes(codes: Sequence[Code], targets: Sequence[str], *, inste
     Args:
         codes: the values.
         targets: the names of the targets.
-        instead: the remedy in the warnings. By default the remedy is the option `missing_code`, which only tables have.
+        instead: the remedy in the warnings. By default the remedy is the option `missing_code`. Only tables have this
+            option.
     """
     doubts = []
     for are_targets in (False, True):
@@ -174,8 +175,8 @@ def notes_of_unused_codes(frame: Any, reading: Reading, decimal: Any, where: str
     no warning, because a part of a table need not contain every code of the whole table.
 
     Args:
-        frame: the columns in use, with the types of the file reader: a data frame, or an object with the attribute
-            `columns` and the columns as `frame[name]`.
+        frame: the columns in use, as the file reader returns them: a data frame, or an object with the attribute
+            `columns` that returns a column for `frame[name]`.
         reading: the options, including `missing_code`.
         decimal: the decimal mark of numbers in text cells.
         where: the name of the table in messages.
@@ -193,14 +194,14 @@ def notes_of_unused_codes(frame: Any, reading: Reading, decimal: Any, where: str
         text = f"[[missing_code]] {code!r}: no cell contains this code"
         if len(pieces) > 1 and all(pieces):
             options = " ".join(setting("missing_code", prefix + piece) for piece in pieces)
-            warnings.warn(f"{where}: {text}; if it is a list, use {options}", BnnzooWarning, stacklevel=4)
+            warnings.warn(f"{where}: {text}; if it is a list of codes, use {options}", BnnzooWarning, stacklevel=4)
         else:
             notes.append(f"{text}; check how missing cells are written in the file")
     return notes
 
 
 def _holds_code(series: Any, style: Style) -> bool:
-    """Whether a column contains a code of `style`. Columns of dates are not tested; the result for them is True."""
+    """Whether a column contains a code of `style`. The result is always True for dates, which are not tested."""
     import pandas as pd
 
     if pd.api.types.is_datetime64_any_dtype(series.dtype):

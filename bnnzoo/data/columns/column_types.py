@@ -22,7 +22,7 @@ from bnnzoo.data.columns.text_column import TextColumn, coded_days, days_since_1
 
 _PLAIN = Style()
 _CELLS = (str, numbers.Real, decimal.Decimal, np.bool_, datetime.date, datetime.time)
-"""The types of single cells that are supported."""
+"""Supported types of single cells."""
 
 
 def interpret(
@@ -36,6 +36,9 @@ def interpret(
     """Convert a column of a pandas frame to `Cells`, and record invalid cells in `faults`.
 
     Args:
+        name: the name of the column.
+        series: the column.
+        faults: the faults of the table.
         kind: the required type; by default the cells determine the type. The kind `label` is text in which words such
             as `none` do not mean a missing cell.
         style: the notation of the cells.
@@ -68,7 +71,7 @@ def interpret(
     if unknown_types:
         description = "that hold neither numbers, text, booleans nor dates"
         problem = f"neither numbers, text, booleans nor dates ({', '.join(sorted(unknown_types))})"
-        faults.add(name, Fault(description, problem, "convert it, or use [[drop=NAME]]"))
+        faults.add(name, Fault(description, problem, "convert the cells to one of these types, or use [[drop=NAME]]"))
         return Cells(name, "number", np.zeros(len(series)))
     return TextColumn(name, codes, [as_text(value) for value in uniques], faults, style).read(kind)
 
@@ -101,10 +104,9 @@ def _without_codes(values: Float[np.ndarray, " row"], dtype: Any, style: Style) 
 
 
 def _as_integers(series: Any) -> NDArray[Any]:
-    """Return the numbers of an integer column as integers, with 0 for missing cells, or an empty array.
+    """Return the numbers of an integer column, with 0 for missing cells. The result is empty for another type.
 
-    The array is empty for a column of another type. The numbers are not converted to float64, because float64 cannot
-    represent all integers exactly.
+    The numbers are not converted to float64, because float64 cannot represent all integers exactly.
     """
     import pandas as pd
 

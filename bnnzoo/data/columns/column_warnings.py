@@ -1,4 +1,4 @@
-"""Doubts: texts of warnings about columns that are valid, but probably not what the user intended."""
+"""Texts of warnings about columns that are valid, but probably not what the user intended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bnnzoo.data.columns.forms import WITH_UNIT
 from bnnzoo.finding import setting
 
 _MIN_IDENTIFIED = 20
-"""Minimal number of rows for a warning about an identifier. In fewer rows, all values may be distinct by chance."""
+"""Minimal number of rows for a warning about an identifier. All values of fewer rows may be distinct by chance."""
 _MIN_NUMBERED = 3
 """Minimal number of rows for a warning about an identifier if the name of the column is usual for row numbers."""
 _ROW_NUMBERS = re.compile(
@@ -32,16 +32,16 @@ _TOTALS = re.compile(
 _MIN_WITH_UNIT = 3
 """Minimal number of levels with the same unit, such as 1 kg, for the warning that a text column should be numbers."""
 _MIN_VALUES = 2
-"""Minimal number of distinct other dates beside a placeholder date, and of distinct numbers that look like dates."""
+"""Minimal number of ordinary dates in a column with a placeholder date; also of numbers that look like dates."""
 
 
 def warnings_about_inputs(cells: Sequence[Cells]) -> list[str]:
-    """Return doubts about inputs that are constant, or that are identifiers.
+    """Return warnings about inputs that are constant, or that are identifiers.
 
-    An identifier is a column of whole numbers or of text whose cells differ in all rows. A small table contains such
-    columns by chance, so at least 20 rows are required, or 3 if the column has a usual name for row numbers. The only
-    input of a table is never reported as an identifier, because it may be a time, for example. A constant column with
-    missing cells is not reported.
+    An identifier is a column of text or whole numbers that has a different cell in every row. A small table contains
+    such columns by chance. At least 20 rows are therefore required, or 3 if the column has a usual name for row
+    numbers. The only input of a table is never reported as an identifier, because this input may be a time, for
+    example. A constant column with missing cells is not reported.
     """
     names_by_kind: dict[str, list[str]] = {"constant": [], "identifier": []}
     for column in cells:
@@ -71,7 +71,7 @@ def warnings_about_inputs(cells: Sequence[Cells]) -> list[str]:
 
 
 def warnings_about_targets(cells: Sequence[Cells]) -> list[str]:
-    """Return a doubt about constant targets."""
+    """Return a warning about constant targets, or an empty list if no target is constant."""
     constant = [
         column.name
         for column in cells
@@ -79,22 +79,23 @@ def warnings_about_targets(cells: Sequence[Cells]) -> list[str]:
     ]
     if not constant:
         return []
-    return [f"target {list_names(constant)}: the same in every row, so there is nothing to predict"]
+    problem = "the same in every row, so there is nothing to predict"
+    return [f"target {list_names(constant)}: {problem}; choose another [[target]]"]
 
 
 def warnings_about_text(
     cells: Sequence[Cells], categories: Sequence[str], targets: Sequence[str], skip: Callable[[int], str] | None
 ) -> list[str]:
-    """Return doubts about columns of text.
+    """Return warnings about columns of text.
 
-    The doubts are about numbers with a unit, levels that look alike, a class that may mean a missing cell, a row of
+    The warnings are about numbers with a unit, levels that look alike, a class that may mean a missing cell, a row of
     totals, and cells with the names of columns.
 
     Args:
         categories: the columns that the user declared as categories.
         targets: the names of the targets.
-        skip: a function that returns the option to leave out a row, counted from 0, or "" if there is no such option.
-            None if rows were already left out, so that the last cell may not be the last row of the table.
+        skip: a function that returns the option for leaving out a row, or "" if there is no such option. The rows count
+            from 0. `skip` is None if rows were left out before: the last cell need not be the last row of the table.
     """
     texts = [column for column in cells if column.kind == "text"]
     doubts = []
@@ -109,7 +110,8 @@ def warnings_about_text(
                 f"write plain numbers, or confirm the categories with {option}"
             )
         doubts += [
-            f"column {name}: {text}; write them alike if they are the same" for text in _describe_similar(levels)
+            f"column {name}: {text}; if they mean the same, write them in the same way"
+            for text in _describe_similar(levels)
         ]
         marks = [level for level in levels if not any(map(str.isalnum, level))]
         if name in targets and len(marks) == 1 and len(levels) > 1:
@@ -136,7 +138,7 @@ def warnings_about_text(
 
 
 def _describe_similar(levels: Sequence[str]) -> list[str]:
-    """Return descriptions of categories that differ only in case, and of categories that look alike.
+    """Return a description of categories that differ only in case, and one of categories that look alike.
 
     Categories that look alike differ only in invisible characters, or in wide or combined forms of letters.
     """
@@ -155,7 +157,7 @@ def _visible(text: str) -> str:
 
 
 def warnings_about_dates(cells: Sequence[Cells]) -> list[str]:
-    """Return doubts about placeholder dates, and about whole numbers such as 20240317 that are probably dates."""
+    """Return warnings about placeholder dates, and about whole numbers such as 20240317 that are probably dates."""
     doubts = []
     for column in cells:
         present = column.numbers[~column.is_missing]

@@ -1,4 +1,4 @@
-"""Faults of a table. All faults are collected first, and then reported in one error."""
+"""Faults (invalid cells and columns) of a table. All faults are collected first, and then reported in one error."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Fault(NamedTuple):
     """One fault of a column.
 
     Attributes:
-        description: the text about the fault if several columns have it; one line of the message lists them.
-        problem: the text about the fault if only this column has it.
+        description: the text that follows "N columns" if N > 1 columns have this kind of fault.
+        problem: the text about the fault in this column.
         remedy: the advice in the message; NAME stands for the name of the column.
         row: the first affected row, counted from 1; 0 if the fault is about the whole column.
         count: the number of affected rows.
-        coded: whether the cells may be codes of categories, so that the remedy is to declare the column as categorical.
-        codes: the different cells with this fault, if each of them may stand for a missing cell; otherwise ().
+        coded: whether the cells may be codes of categories. The remedy then also proposes the option `categories`.
+        codes: the distinct texts of the cells with this fault, if each text may stand for a missing cell; otherwise ().
     """
 
     description: str
@@ -83,7 +83,7 @@ class Faults:
         Args:
             column: the name of the column.
             fault: the fault.
-            rows: the affected rows, counted from 0. They are recorded in any case.
+            rows: the affected rows, counted from 0. The rows are recorded even if the fault is not.
         """
         column_faults = self.faults_by_column.setdefault(column, [])
         if fault.description not in [other.description for other in column_faults]:
@@ -138,9 +138,10 @@ class Faults:
         if faults[0].description == CENSORED:
             if self.targets.issuperset(columns):
                 verb = "train with" if self.trained else "use"
-                remedy = f"{verb} [[censored=True]] to read it as a bound, or {remedy}"
+                remedy = f"{verb} [[censored=True]] to read the cell as a bound, or {remedy}"
             elif not self.trained:
-                remedy += "; if it is the target, use [[target=NAME]] [[censored=True]] to read it as a bound"
+                option_of_target = "[[target=NAME]] [[censored=True]]"
+                remedy += f"; if the column is the target, use {option_of_target} to read the cell as a bound"
         codes = sorted({code for fault in faults for code in fault.codes})
         if option := self._option_of_units(faults):
             remedy += option
@@ -162,8 +163,8 @@ class Faults:
     def _option_of_units(self, faults: Sequence[Fault]) -> str:
         """Return the end of a remedy that proposes to skip rows of units below the header.
 
-        The text is empty unless the faulty rows are the first one to three rows and contain no number, and the next row
-        contains a number.
+        The text is empty unless three conditions hold: the faulty rows are the first one to three rows, these rows
+        contain no number, and the next row contains a number.
         """
         places = {(fault.row, fault.count) for fault in faults}
         row, count = places.pop()

@@ -1,7 +1,7 @@
 """Notations of the cells of a table: numbers, booleans, dates and times.
 
-Some patterns (`OTHER_DATE`, `OTHER_TIME`, `DRESSED_NUMBER`) match notations that are not supported. They show the type
-that the user meant, so that the error message is about this type.
+Some patterns (`OTHER_DATE`, `OTHER_TIME`, `DRESSED_NUMBER`) match notations that are not supported. The pattern that
+matches a cell shows which type the user meant. The error message is then about this type.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Style(NamedTuple):
     """The notation of the cells of a column.
 
     Attributes:
-        decimal: the decimal mark. A table without an option for the decimal mark, such as a data frame, has "" instead,
-            which means a point.
+        decimal: the decimal mark. The value "" means a point. Tables without an option for the decimal mark have this
+            value, such as data frames.
         codes: values that mean a missing cell.
         censored: whether cells can be bounds, such as <0.5.
     """
@@ -108,7 +108,7 @@ class Style(NamedTuple):
 
     @property
     def code_numbers(self) -> tuple[float, ...]:
-        """The codes that are numbers, written with a decimal point or with the decimal mark of the file."""
+        """The values of the codes that are numbers. Codes may have a decimal point or the decimal mark of the file."""
         return tuple(
             style.number(code)
             for code in self.codes

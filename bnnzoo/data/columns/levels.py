@@ -48,9 +48,9 @@ def numeric_values(levels: Sequence[str], decimal: Decimal = "") -> list[float] 
 
 
 def merge_equal_levels(cells: Cells, decimal: Decimal = "") -> Cells:
-    """Merge levels of equal value in a column of text, such as 1 and 1.0. The merged level is the first of them.
+    """Merge levels of equal value in a column of text, such as 1 and 1.0. The first of these levels is kept.
 
-    If all levels are numbers with a decimal comma, they get a decimal point.
+    If all levels are numbers, decimal commas in them are replaced by points.
     """
     values = numeric_values(cells.levels, decimal) or []
     if values:

@@ -97,11 +97,15 @@ class Reading:
 
     @property
     def text_options(self) -> Reading:
-        """A copy of the options in which `missing_code` and `censored` have their default values."""
+        """The options that apply to text files only; `missing_code` and `censored` have their default values."""
         return dataclasses.replace(self, missing_code=(), censored=False)
 
     def check_codes(self, names: Sequence[str], where: str) -> None:
-        """Check that every code of `missing_code` has a value, and that its column, if it has one, is in the table.
+        """Check the codes of `missing_code`: VALUE must not be empty, and in NAME=VALUE, NAME must be a column.
+
+        Args:
+            names: the names of the columns of the table.
+            where: the name of the table in error messages.
 
         Raises:
             UsageError: if a column is unknown, or if a value is empty.
@@ -125,7 +129,8 @@ class Reading:
     def codes_of(self, name: str) -> tuple[str, ...]:
         """Return the values that mean a missing cell in the column `name`.
 
-        A code with a decimal comma is also returned with a point, for tables with another decimal mark.
+        If the decimal mark is a comma, a code with a decimal comma is returned twice: with the comma, and with a point
+        for new tables with decimal points.
         """
         codes = []
         for code in self.missing_code:
@@ -147,7 +152,7 @@ PLAIN = Reading()
 
 
 def parse_lines(texts: Iterable[str]) -> frozenset[int]:
-    """Return the lines of `skip_rows`, counted from 1.
+    """Return the line numbers in the texts of `skip_rows`, such as "2" or "1-10". Lines count from 1.
 
     Raises:
         UsageError: if a text is neither a line nor a range of lines, or if a range has more than a million lines.

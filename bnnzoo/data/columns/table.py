@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class AbstractTable(abc.ABC):
     """Named columns. The constructor checks the form of the table, and `column_types.interpret` checks the cells.
 
-    The default attributes and methods are for sources that store the type of each cell. Subclasses for text files,
-    where the notation must be detected, replace them.
+    The default attributes and methods are for sources that store the type of each cell. Subclasses for text files
+    replace the defaults, because the notation of the cells must be detected in text.
 
     Attributes:
         where: the name of the table in messages.
@@ -40,7 +40,8 @@ class AbstractTable(abc.ABC):
 
         Args:
             names: the columns.
-            text_columns: the columns to return as text, in the spelling of the source.
+            text_columns: the columns to return as text, in the spelling of the file. Only text files use this argument;
+                the other sources store the type of each cell.
         """
 
     def cell_text(self, row: int, name: str) -> str:
@@ -57,7 +58,7 @@ class AbstractTable(abc.ABC):
         return True
 
     def zero_padded_cells(self, names: Sequence[str]) -> dict[str, str]:
-        """Return one cell with a leading zero, such as 0123, for each column that contains such a cell, by name."""
+        """Return a cell with a leading zero, such as 0123, by column name. Columns without such a cell are left out."""
         del names
         return {}
 
@@ -65,7 +66,7 @@ class AbstractTable(abc.ABC):
         """Return the option that skips the lines of some rows, or "" if the source has no such option.
 
         Args:
-            rows: the rows, counted from 0; -1 is the header.
+            rows: the rows, counted from 0; -1 stands for the header.
         """
         del rows
         return ""

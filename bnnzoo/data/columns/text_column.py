@@ -37,7 +37,7 @@ _UNIX_DAY = np.timedelta64(1, "D")
 
 
 class TextColumn(NamedTuple):
-    """The distinct texts of a column, and in `codes` the position of each row's text (-1 for a missing cell)."""
+    """A column of text. `codes` gives the position of each row's text in `texts`, or -1 for a missing cell."""
 
     name: str
     codes: Int[np.ndarray, " row"]
@@ -140,9 +140,9 @@ class TextColumn(NamedTuple):
     def _parsed(
         self, parse: Callable[[str], Any], shape: tuple[int, ...], description: str, problem: str, remedy: str
     ) -> Float[np.ndarray, "row ..."]:
-        """Return the value of each cell, of shape `shape`, or nan if the cell is missing.
+        """Return the parsed value of each cell [N, *shape], with nan for missing and invalid cells.
 
-        Cells for which `parse` returns None are reported as a fault with the given texts.
+        A cell is invalid if `parse` returns None. Invalid cells are reported as a fault with the given texts.
         """
         values = np.full((len(self.texts) + 1, *shape), np.nan)  # the last value is for code -1
         is_invalid = np.zeros(len(values), bool)
@@ -168,7 +168,8 @@ class TextColumn(NamedTuple):
         self._report_invalid(np.append(is_invalid, False), "with cells that are not dates", "not a date", _DATE_REMEDY)
         if len(time_zones) > 1:
             problem = "dates with and without a time zone"
-            self.faults.add(self.name, Fault(f"with {problem}", problem, "give all of them a time zone, or none"))
+            remedy = "write all dates with a time zone, or all without one"
+            self.faults.add(self.name, Fault(f"with {problem}", problem, remedy))
         return Cells(self.name, "date", np.append(days, np.nan)[self.codes], zoned=True in time_zones)
 
     def _report_invalid(self, is_invalid: NDArray[np.bool_], description: str, problem: str, remedy: str) -> None:
@@ -195,7 +196,7 @@ class TextColumn(NamedTuple):
             self.faults.add(self.name, located_fault, rows)
 
     def _fault_of(self, text: str, fault: Fault) -> Fault:
-        """Return `fault` for a cell that is not a number. If the reason is known, add the reason to `problem`."""
+        """Return the fault of a cell that is not a number: `fault`, with the reason in its `problem` if it is known."""
         decimal = self.style.decimal
         if not self.style.censored and self.style.bounds(text) is not None:
             return Fault(CENSORED, "a bound, not a number", _BOUND_REMEDY)
@@ -212,8 +213,8 @@ class TextColumn(NamedTuple):
             reason = (
                 "a decimal point, while other numbers have a decimal comma" if decimal == "," else "a decimal comma"
             )
-            alternative = "" if decimal == "," else " or a thousands separator"
-            option = f"; if it is the decimal mark, use {setting('decimal', other_decimal)}" if decimal else ""
+            mark, alternative = ("point", "") if decimal == "," else ("comma", " or a thousands separator")
+            option = f"; if the {mark} is the decimal mark, use {setting('decimal', other_decimal)}" if decimal else ""
             option = "" if self.faults.trained else option
             return fault._replace(
                 description=f"with {reason}",
@@ -288,8 +289,8 @@ def refuse_merged(name: str, integers: NDArray[Any], faults: Faults) -> None:
 def _is_placeholder(text: str, present: Sequence[str]) -> bool:
     """Whether `text`, the only distinct text in a column of numbers, probably stands for a missing cell.
 
-    This is the case if it has neither letters nor digits (such as ? or --), or if at least three of the distinct
-    cells `present` contain a point or a comma.
+    This is the case if the text has neither letters nor digits (such as ? or --), or if at least three of the distinct
+    texts `present` of the column contain a point or a comma.
     """
     return (
         not any(character.isalnum() for character in text)

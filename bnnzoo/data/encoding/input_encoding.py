@@ -5,8 +5,9 @@ column is subtracted. A date becomes the number of days since the first date of 
 hours since midnight. Each level of a text column becomes a separate input (`colour=red`), which is 1 in the rows with
 this level and 0 in the other rows.
 
-With `missing: median`, a missing number is replaced by the median of the training rows. A column with missing cells in
-the training table gets an additional input (`age is missing`), which is 1 in the rows where the cell is missing.
+With `missing: median`, a missing number is replaced by the median of its column in the training rows. A column with
+missing cells in the training table gets an additional input (`age is missing`). This input is 1 in the rows where the
+cell is missing, and 0 in the other rows.
 """
 
 from __future__ import annotations
@@ -98,8 +99,8 @@ class Encoding:
         missing: the treatment of missing cells: report an error, leave out their rows, or replace them by medians.
         unseen: the treatment of levels that do not occur in the training rows: report an error, or set all inputs of
             the column to zero.
-        exposure_place: the position of the exposure among these columns in the training table, and so in arrays; None
-            if there is no exposure, or if it is the last column there too.
+        exposure_place: the position of the exposure among these columns in the order of the training table, which is
+            also the order in arrays. None if there is no exposure, or if the exposure is the last of them in the table.
     """
 
     columns: Annotated[tuple[Column, ...], FailFast()]
@@ -111,9 +112,9 @@ class Encoding:
     def from_cells(
         cls, cells: Sequence[Cells], missing: Missing, unseen: Unseen, faults: Faults, exposure: str = ""
     ) -> Encoding:
-        """Return the encoding of a training table without medians, and report invalid columns to `faults`.
+        """Return the encoding of the columns of a training table. Report invalid columns to `faults`.
 
-        Call `with_medians` to add the medians.
+        The encoding has no medians yet. `with_medians` adds them.
         """
         columns = []
         for column in cells:
@@ -130,7 +131,7 @@ class Encoding:
                     Fault(_NO_CATEGORIES, problem, f"use [[drop=NAME]], or {remedy}"),
                 )
             if column.kind == "number" and is_coarse(column.numbers, fraction=_COARSE, origin="smallest"):
-                description, problem = "too small for float32", "its numbers are too close to 0 for float32"
+                description, problem = "of numbers too close to 0 for float32", "numbers too close to 0 for float32"
                 faults.add(column.name, Fault(description, problem, "rescale the column, or use [[drop=NAME]]"))
             is_coarse_column = column.kind == "number" and is_coarse(column.numbers, fraction=_COARSE)
             is_shifted = (column.kind == "date" or is_coarse_column) and not column.is_missing.all()
@@ -155,7 +156,7 @@ class Encoding:
         return self.columns[-1].name if self.columns and self.columns[-1].exposure else ""
 
     def in_table_order(self, columns: Sequence[T]) -> list[T]:
-        """Return columns in the order of the training table. If there is an exposure, it is the last of `columns`."""
+        """Return columns in the order of the training table. In `columns`, an exposure is always the last one."""
         ordered_columns = list(columns)
         if self.exposure_place is not None:
             ordered_columns.insert(self.exposure_place, ordered_columns.pop())
@@ -193,7 +194,8 @@ class Encoding:
     def with_medians(self, x: Float[np.ndarray, "row feature"], where: str) -> Encoding:
         """Return this encoding with the medians of the training inputs, if `missing` is "median".
 
-        A median that exists is kept: it is from an earlier run, and belongs to the weights in the draws of that run.
+        An existing median is kept. It is from an earlier run whose draws determine the prior, and the draws depend on
+        this median.
 
         Args:
             x: the encoded inputs of the training rows; missing numbers are nan.
@@ -224,10 +226,11 @@ class Encoding:
         return np.where(np.isnan(x), np.array(medians, np.float32), x)
 
     def match_levels(self, cells: Sequence[Cells], faults: Faults, is_kept: NDArray[np.bool_]) -> list[Cells]:
-        """Return the cells of new rows, in which the numbers of text columns are positions in the training levels.
+        """Return the cells of new rows. In text columns, the numbers become positions in the training levels.
 
-        A level that does not occur in the training rows gets the number -1. It is reported to `faults` if `unseen` is
-        "error" and the mask `is_kept` contains its row.
+        A level that does not occur in the training rows gets the number -1. The level is reported to `faults` if
+        `unseen` is "error" and the mask `is_kept` contains its row. Dates are reported if only the new dates, or only
+        the training dates, have a time zone.
         """
         return [
             self._recode(column, column_cells, faults, is_kept)
@@ -238,9 +241,8 @@ class Encoding:
         if column.kind == "date" and new_cells.zoned != column.zoned and not new_cells.is_missing.all():
             new_form, training_form = ("with", "without") if new_cells.zoned else ("without", "with")
             problem = f"dates {new_form} a time zone, but the training dates were {training_form} one"
-            faults.add(
-                column.name, Fault("whose time zones are not as in training", problem, "write them as in training")
-            )
+            description = f"with dates {new_form} a time zone, unlike the training dates"
+            faults.add(column.name, Fault(description, problem, f"write the dates {training_form} a time zone"))
         if column.kind != "text":
             return new_cells
         positions = level_positions(new_cells.levels, column.levels, faults.table.decimal)
@@ -254,7 +256,7 @@ class Encoding:
                 f"category {quoted(level)} does not occur in the training rows ({did_you_mean(level, column.levels)})"
             )
             description = "with categories that do not occur in the training rows"
-            remedy = "correct it, leave the row out, or use [[unseen=zero]] to count it as none of the known categories"
+            remedy = "correct it, leave the row out, or use [[unseen=zero]] to set all inputs of the column to 0 there"
             faults.add(column.name, Fault(description, problem, remedy, int(rows[0]) + 1, rows.size))
         return new_cells.with_levels(numbers, column.levels)
 
@@ -287,7 +289,7 @@ def check_exposure(column: Cells, faults: Faults, *, missing: str) -> None:
     is_missing = column.is_missing & ~faults.recorded_rows(column.name, len(column.numbers))
     if missing and is_missing.any():
         row, count = int(np.argmax(is_missing)), int(is_missing.sum())
-        problem = "an exposure is missing; missing exposures are not filled in"
+        problem = "an exposure is missing, and missing exposures are not filled in"
         faults.add(column.name, Fault("with missing exposures", problem, missing, row + 1, count))
 
 
@@ -297,9 +299,9 @@ def check_cells(cells: Sequence[Cells], faults: Faults, *, missing: str = "", em
     Args:
         cells: the columns.
         faults: the faults of the table.
-        missing: the remedy for missing cells; if it is empty, missing cells are reported only if
-            all cells of a column are missing.
-        empty: the remedy for a column of a training table in which every cell is missing.
+        missing: the remedy for missing cells. If the remedy is empty, missing cells are reported only for a column of a
+            training table in which every cell is missing.
+        empty: the remedy for such a column without any value.
     """
     for column in cells:
         with np.errstate(over="ignore"):

@@ -23,9 +23,9 @@ MAX_INFERRED_CLASSES = 20
 _MIN_ROWS = 30
 """Minimal number of rows for the warning that there are fewer than two rows per class."""
 MAX_CLASSES = 1000
-"""Maximal number of classes of labels that are numbers, or that are text in an array."""
+"""Maximal number of classes. The limit for text in a table is `MAX_LEVELS` instead."""
 _LARGEST_LABEL = 2**53
-"""Beyond this number, float64 cannot distinguish adjacent whole numbers."""
+"""Limit for labels that are numbers. Above it, float64 cannot distinguish adjacent whole numbers."""
 _TAIL = 0.25
 """Minimal skewness of counts. A Poisson distribution with mean 16 has this skewness."""
 TAKEN_AS_NUMBERS = "taken as numbers"
@@ -43,7 +43,7 @@ class Targets(NamedTuple):
             Censored targets are [N, T, 2].
         task: the task of the targets.
         class_names: the names of the classes; () for regression and density.
-        note: a sentence for the user about the automatic choice of the task, or about censored targets.
+        note: a sentence for the user about the automatic choice of the task, or about censored targets; may be empty.
     """
 
     y: NDArray[Any]
@@ -61,14 +61,14 @@ def targets_of(
         cells: the columns of the targets.
         task: the task; None if the targets determine it.
         where: the name of the table in error messages.
-        rows: the numbers of the rows in the table, counted from 0, if some rows of the table were left out.
+        rows: the position of each row in the table, counted from 0; None if no row of the table was left out.
 
     Raises:
         UsageError: if the columns cannot be targets of the task.
     """
     if task == "classification" and len(cells) > 1:
         raise UsageError(
-            f"{where}: classification needs one column of labels (got {len(cells)} targets); name one column"
+            f"{where}: classification needs one column of labels (got {len(cells)} targets); name one [[target]]"
         )
     target = cells[0]
     if len(cells) == 1 and (task == "classification" or (task is None and _are_labels(target))):
@@ -119,7 +119,7 @@ def check_censored(task: Task | None) -> Task:
 
 
 def _note_of_bounds(cells: Sequence[Cells]) -> str:
-    """Return a note that counts the cells of each target below a limit, above a limit, and in an interval."""
+    """Return a note with the numbers of cells of each target below a limit, above a limit, and in an interval."""
     parts = []
     for column in cells:
         bounds = np.stack([column.numbers] * 2, -1) if column.bounds is None else column.bounds
@@ -213,8 +213,8 @@ def training_labels(
 ) -> tuple[Int[np.ndarray, " row"], tuple[str, ...]]:
     """Return the class of each training label [N], and the class names in numerical or alphabetical order.
 
-    A class is given by its position in the class names. If there are fewer than two rows per class, warn. The arguments
-    have the same meaning as in `codes_of`.
+    The class of a label is its position in the class names. A warning is given if there are fewer than two rows per
+    class. The arguments `where`, `column` and `rows` have the same meaning as in `codes_of`.
 
     Raises:
         UsageError: if a number is not whole, if all labels are equal, or if there are too many classes.
@@ -230,7 +230,7 @@ def training_labels(
     if 2 * len(names) > len(y) >= _MIN_ROWS:
         warnings.warn(
             f"{_place(where, None, column)}: {len(names)} classes in {len(y)} rows: with fewer than two rows per "
-            "class, little can be learned; model another target, or join classes",
+            "class, little can be learned; choose another [[target]], or merge classes",
             BnnzooWarning,
             stacklevel=3,
         )
@@ -240,10 +240,11 @@ def training_labels(
 def check_labels(
     y: NDArray[Any], class_names: Sequence[str], where: str = "y", column: str = ""
 ) -> Int[np.ndarray, " row"]:
-    """Return, for each new label [N], its position in `class_names`. Not every class must occur.
+    """Return the position in `class_names` of each new label [N]. The labels need not contain every class.
 
     Raises:
-        UsageError: if a label is not one of the classes. The message names the first such label.
+        UsageError: if a label is a number that is not whole, or is not one of the classes. The message names the first
+            such label.
     """
     _check_whole(y, where, column)
     return codes_of(*_distinct_labels(y), class_names, where, column)
@@ -252,11 +253,11 @@ def check_labels(
 def recode(
     y: NDArray[Any], own_names: Sequence[str], class_names: Sequence[str], where: str
 ) -> Int[np.ndarray, " row"]:
-    """Convert targets to positions in `class_names`.
+    """Convert class labels to positions in `class_names`.
 
     Args:
-        y: positions in `own_names`; if `own_names` is empty, numbers [N, 1] that are the labels.
-        own_names: the names of the classes that `y` refers to, or ().
+        y: the labels: positions [N] in `own_names`, or, if `own_names` is empty, numbers [N, 1].
+        own_names: the names of the classes of `y`, or ().
         class_names: the names of the classes that the result refers to.
         where: the name of the targets in error messages.
     """
@@ -282,7 +283,7 @@ def codes_of(
     rows: Int[np.ndarray, " row"] | None = None,
     decimal: Decimal = "",
 ) -> Int[np.ndarray, " row"]:
-    """Return, for each row, the position of its label `labels[index]` in `class_names`.
+    """Return the position in `class_names` of the label of each row, which is `labels[index]`.
 
     Args:
         labels: the distinct labels.
@@ -290,7 +291,7 @@ def codes_of(
         class_names: the names of the classes.
         where: the name of the table in error messages.
         column: the name of the target.
-        rows: the numbers of the rows in the table, counted from 0, if some rows of the table were left out.
+        rows: the position of each row in the table, counted from 0; None if no row of the table was left out.
         decimal: the decimal mark of numbers in `labels`.
 
     Raises:
@@ -311,7 +312,8 @@ def codes_of(
 def _check_several(names: Sequence[str], where: str, column: str) -> None:
     if len(names) < 2:
         raise UsageError(
-            f"{_place(where, None, column)}: every row has label {names[0]}; classification needs two classes"
+            f"{_place(where, None, column)}: every row has label {names[0]}, but classification needs two classes; add "
+            "rows of another class"
         )
 
 

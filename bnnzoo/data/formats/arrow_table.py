@@ -19,7 +19,7 @@ _PANDAS_INDEX = re.compile(r"__index_level_[0-9]+__")
 
 
 def _labels_of_rows(schema: Any) -> set[str]:
-    """Return the names of the columns in which pandas stored the row index. These columns are not data."""
+    """Return the names of the columns in which pandas stored the row index. Such columns are not data."""
     try:
         return {name for name in schema.pandas_metadata["index_columns"] if isinstance(name, str)}
     except (TypeError, KeyError, ValueError):  # not written by pandas
@@ -38,7 +38,9 @@ class AbstractArrowTable(AbstractTable):
             import pyarrow as pa
         except ImportError as error:
             name = path.suffix if path.suffix.lower() in (".arrow", ".feather") else "Parquet"
-            raise UsageError(f"{self.where}: {name} files need pyarrow; pip install 'bnnzoo[parquet]'") from error
+            raise UsageError(
+                f"{self.where}: {name} files require pyarrow; install it with pip install 'bnnzoo[parquet]'"
+            ) from error
         # Damaged metadata can raise errors of any of the libraries involved.
         self._errors = (OSError, ValueError, LookupError, TypeError, MemoryError, pa.ArrowException)
         try:
@@ -51,7 +53,8 @@ class AbstractArrowTable(AbstractTable):
             raise
         except pa.ArrowNotImplementedError as error:
             raise UsageError(
-                f"{self.where}: a column has a type that pyarrow cannot read ({error}); write it as another type"
+                f"{self.where}: a column has a type that pyarrow cannot read ({error}); save the column with another "
+                "type"
             ) from error
         except self._errors as error:
             raise self._damaged() from error
@@ -70,7 +73,8 @@ class AbstractArrowTable(AbstractTable):
         """Return the columns `names`.
 
         Raises:
-            UsageError: if the file is damaged, or if pandas cannot represent a column. The message names its type.
+            UsageError: if the file is damaged, or if pandas cannot represent a column. The message names the type of
+                the column.
         """
         import pandas as pd
         import pyarrow as pa
@@ -100,4 +104,4 @@ class AbstractArrowTable(AbstractTable):
             ) from error
 
     def _damaged(self) -> UsageError:
-        return UsageError(f"{self.where}: not {self.kind} file, or damaged; write it again")
+        return UsageError(f"{self.where}: not {self.kind} file, or damaged; check its suffix, or save the table again")

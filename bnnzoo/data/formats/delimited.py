@@ -41,9 +41,9 @@ class DelimitedTable(AbstractTable):
     Args:
         path: the file.
         reading: the requested options. The separator and the decimal mark are detected if they are not requested.
-        trained: for a table of new rows for a trained model, the options of the training table; otherwise None. These
-            options are used where detection is ambiguous. Messages about new rows do not name options, because the
-            user cannot set options for new rows.
+        trained: the options of the training table if the file contains new rows for a trained model; otherwise None. If
+            detection is ambiguous, the options of the training table are used. Messages about new rows do not name
+            options, because the user cannot set options for new rows.
 
     Raises:
         UsageError: if the text, its header or the number of fields of a row is invalid.
@@ -101,13 +101,13 @@ class DelimitedTable(AbstractTable):
         return any(map(is_number_cell, self._cells(row)))
 
     def is_row(self, row: int, levels: Collection[str]) -> bool:
-        """Whether a row, counted from 0, contains a number or one of these levels of text."""
+        """Whether a row, counted from 0, contains a number or one of the text levels `levels`."""
         return self.has_number(row) or any(as_text(cell) in levels for cell in self._cells(row))
 
     def zero_padded_cells(self, names: Sequence[str]) -> dict[str, str]:
-        """Return, for each of the columns, the first cell with a leading zero, such as 0123.
+        """Return the first cell with a leading zero, such as 0123, by column name.
 
-        Only the first 1024 rows are read. A column without such a cell is left out.
+        Only the first 1024 rows are read. Columns without such a cell are left out.
         """
         rows = self._first_rows(int(self._starts[1]), MAX_INSPECTED_LINES)
         cells_by_name: dict[str, str] = {}
@@ -118,9 +118,9 @@ class DelimitedTable(AbstractTable):
         return cells_by_name
 
     def skip_option(self, *rows: int) -> str:
-        """Return the option that skips these rows and the lines that are skipped already.
+        """Return the option that skips these rows in addition to the lines that are skipped already.
 
-        The option is "" for a table of new rows.
+        The result is "" for a table of new rows.
 
         Args:
             rows: the rows, counted from 0; -1 is the header.
@@ -171,8 +171,8 @@ class DelimitedTable(AbstractTable):
         num_rows = len(self._starts) - 2
         if len(columns) != num_rows:
             raise UsageError(
-                f"{self.where}: its line ends are mixed, so it could have {num_rows} or {len(columns)} rows; save it "
-                "with one kind of line end"
+                f"{self.where}: its line ends are mixed, so it could have {num_rows} or {len(columns)} rows; save "
+                "the file with one kind of line end"
             )
         return columns
 
@@ -215,8 +215,8 @@ class DelimitedTable(AbstractTable):
         """Raise `UsageError` if there is a probable reason why most rows do not have as many fields as the header.
 
         If the rows have one field more than the header, they may begin with row names, as in files of R's write.table,
-        or end with a separator. Otherwise a later line may be the header, see `header_line`. If no reason is found, no
-        error is raised.
+        or end with a separator. Otherwise a later line may be the header, see `header_line`. If none of these reasons
+        is probable, no error is raised.
 
         Args:
             cells: the fields of the first row with another number of fields than the header.
@@ -234,15 +234,15 @@ class DelimitedTable(AbstractTable):
             remedy = remedy_for_extra_field(
                 cells, self._text.delimiter, self._requested.decimal, has_options=self._text.has_options
             )
-            raise UsageError(f"{place} (got for instance {len(cells)}); {remedy}")
+            raise UsageError(f"{place} (got for instance {len(cells)} fields); {remedy}")
         if header > 1 and self._text.has_options:
             option = self._text.skip_option(range(1, header))
             raise UsageError(f"{place}; if the header is further down, leave out the lines above it with {option}")
 
     def _drop_empty_columns(self) -> tuple[str, ...]:
-        """Return the names of the columns without the last columns that have neither a name nor values.
+        """Return the names of the columns without empty columns at the end.
 
-        Such columns arise if each line ends with a separator.
+        A column is empty if it has neither a name nor values. Empty columns arise if each line ends with a separator.
         """
         names = list(self.names)
         while (

@@ -51,7 +51,7 @@ class DelimitedText(NamedTuple):
         return stream
 
     def parse(self, position: int) -> Iterator[Record]:
-        """Yield the records from a position on.
+        """Yield the records from a position on, with the errors of Python's `csv` module.
 
         Raises:
             csv.Error: if the quotes of a record are invalid.
@@ -68,7 +68,7 @@ class DelimitedText(NamedTuple):
             yield Record(cells, end)
 
     def records(self, position: int, row: int = 0) -> Iterator[Record]:
-        """Yield the records from a position on.
+        """Yield the records from a position on, with error messages that name the row.
 
         Args:
             position: the position in the text.
@@ -85,10 +85,10 @@ class DelimitedText(NamedTuple):
             # Python's message about line breaks is for programmers, and differs between versions of Python.
             is_line_break = str(error).startswith("new-line character")
             problem = "a line break in a cell without quotes" if is_line_break else error
-            raise UsageError(f"{self.where}: row {row + 1}: {problem}; correct its quotes") from error
+            raise UsageError(f"{self.where}: row {row + 1}: {problem}; correct the quotes of this row") from error
 
     def skip_option(self, lines: Collection[int]) -> str:
-        """Return the option that skips these lines and the lines that are skipped already.
+        """Return the option that skips these lines in addition to the lines that are skipped already.
 
         Args:
             lines: numbers of lines of this text, counted from 1 without the skipped lines.

@@ -74,7 +74,7 @@ def detect_dialect(
     if not requested.decimal and (cell := _thousands_in(lines, separator, decimal)):
         warnings.warn(
             f"{where}: {cell} is read as {float(cell):g}, but in a file with semicolons the point may separate "
-            "thousands; if it separates thousands, write the numbers without it"
+            "thousands; if the point separates thousands, write the numbers without it"
             + ("; if it is the decimal mark, use [[decimal=.]]" if has_options else ""),
             BnnzooWarning,
             stacklevel=5,
@@ -85,8 +85,11 @@ def detect_dialect(
 def _separator_of(lines: Sequence[str], preferred: str) -> str | None:
     """Return the separator of a file with these first lines, or None if two separators are equally likely.
 
-    A separator with which every comma can be a decimal comma takes precedence (see `_splits_numbers`). Otherwise
-    `preferred` is returned, unless only another separator splits every line into the same number of cells.
+    Three rules apply in turn:
+    1. If `preferred` is a comma or is not in the first line, another separator that splits numbers with decimal commas
+       takes precedence (see `_splits_numbers`).
+    2. `preferred` is returned if it splits every line into the same number of cells.
+    3. The only other separator that does so is returned, or `preferred` if there is no such separator.
     """
     lines = lines[: _FEW_RECORDS + 1]
     others = [mark for mark in MARKS if mark != preferred]
@@ -119,7 +122,7 @@ def _decimal_of(lines: Sequence[str], separator: str, preferred: Literal[".", ",
 
 
 def _has_commas(lines: Sequence[str]) -> bool:
-    """Whether a file whose columns are separated by commas contains a quoted cell with a comma."""
+    """Whether a quoted cell contains a comma in a file with commas between the columns."""
     return any("," in cell for cell in _cells(lines, ","))
 
 
@@ -175,7 +178,7 @@ def _splits_numbers(mark: str, lines: Sequence[str]) -> bool:
 
 
 def _is_regular(mark: str, lines: Sequence[str]) -> bool:
-    """Whether the separator `mark` splits every line into the same number of cells, which is at least two."""
+    """Whether the separator `mark` splits every line into the same number of cells, and into at least two."""
     records = _records(lines, mark, _FEW_RECORDS + 1)
     return len(records) > 1 and len(records[0]) > 1 and len({len(record) for record in records}) == 1
 

@@ -25,7 +25,7 @@ def is_frame(data: Any) -> bool:
 
 
 class FrameTable(AbstractTable):
-    """A data frame as a table. Names that are not text are converted to text."""
+    """A data frame as a table. Column names that are not text are converted to text."""
 
     def __init__(self, frame: Any, where: str = "data"):
         if type(frame).__module__.startswith("pyarrow"):
@@ -55,7 +55,7 @@ class FrameTable(AbstractTable):
 
 
 def with_exposure(x: Any, values: ArrayLike) -> Any:
-    """Return a frame with the inputs, and with the exposure as the last column.
+    """Return a data frame with the inputs, and with the exposure as the last column.
 
     Args:
         x: the inputs, an array or a data frame. The columns of an array are named x0, x1, ...

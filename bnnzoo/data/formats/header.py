@@ -79,8 +79,8 @@ def _one_column(text: DelimitedText, header: str, remedy: str) -> UsageError:
 def _check_comments(text: DelimitedText, names: Sequence[str], start: int) -> None:
     """Raise `UsageError` if there are comments (lines that begin with #) above the header.
 
-    The message names the option that skips the comments. The last line with # is not a comment but the header if it has
-    as many fields as the next line.
+    The message names the option that skips the comments. The last line that begins with # is the header, and not a
+    comment, if it has as many fields as the next line.
     """
     if not names[0].startswith("#"):
         return
@@ -154,9 +154,9 @@ def check_names(names: Sequence[str], first_row: Sequence[str], where: str) -> N
 
 
 def header_line(raw: bytes, delimiter: str) -> int:
-    """Return the number of the first line with the most frequent number of fields, counted from 1.
+    """Return the line number, counted from 1, of the first line that has the most frequent number of fields.
 
-    Return 0 if the most frequent number of fields is 1, or if this line is not in the first half of the lines.
+    Return 0 if the most frequent number of fields is 1, or if this first line is not in the first half of the lines.
     """
     text = io.BytesIO(raw)
     counts = [line.decode("utf-8").count(delimiter) for line in itertools.islice(text, MAX_INSPECTED_LINES)]

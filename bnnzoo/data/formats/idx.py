@@ -27,14 +27,14 @@ _UNSIGNED_BYTES = 8
 _KINDS = {"images": "idx3-ubyte", "labels": "idx1-ubyte"}
 """Ends of the names of IDX files, by content."""
 _MAX_GZIP_RATIO = 1100
-"""Limit for the ratio of the sizes of data and file. gzip compresses by a factor of at most about 1030."""
+"""Maximal size of the data as a multiple of the size of the file. gzip compresses by at most a factor of 1030."""
 
 
 class IdxFolder:
     """A folder of IDX files.
 
     The `train` files contain the training images and labels, and the `t10k` files contain the test set. Images are
-    arrays of uint8. Many images are kept in a temporary file instead of memory (`mapped.LARGE_BYTES`).
+    arrays of uint8. If they would need more than `mapped.LARGE_BYTES` as float32, they are kept in a temporary file.
     """
 
     def __init__(self, folder: Path):
@@ -42,7 +42,7 @@ class IdxFolder:
         self._folder = folder
 
     def dataset(self, task: str | None) -> Dataset:
-        """Return the `train` files as a data set. If there are `t10k` images and labels, they are its test set."""
+        """Return the `train` files as a data set. The `t10k` images and labels, if both exist, are its test set."""
         images, labels = read_images(self._folder, "train"), read_labels(self._folder, "train")
         if images is None or labels is None:
             missing = "train-images-idx3-ubyte" if images is None else "train-labels-idx1-ubyte"
@@ -65,7 +65,7 @@ class IdxFolder:
         return images, self.where
 
     def labelled(self) -> UncheckedRows:
-        """Return the images that `inputs` returns, with their labels."""
+        """Return the images that `inputs` returns and the labels of these images, without checks."""
         images, part = self._images()
         labels = read_labels(self._folder, part)
         if labels is None:
@@ -90,7 +90,7 @@ class IdxFolder:
         where = f"{self.where}: t10k"
         if images.shape[1:] != train.x.shape[1:]:
             raise UsageError(
-                f"{where}: images of {list(images.shape[1:])} pixels, but those of train have "
+                f"{where}: images of {list(images.shape[1:])} pixels, but the train images have "
                 f"{list(train.x.shape[1:])}; use the files of one data set"
             )
         if images.shape[0] != labels.shape[0]:
@@ -117,7 +117,7 @@ def read_labels(folder: Path, part: str) -> NDArray[np.uint8] | None:
 
 
 def idx_files(folder: Path) -> list[Path]:
-    """Return the IDX files of a folder that are read: images and labels for training, and for testing."""
+    """Return the IDX files of a folder that bnnzoo reads: the images and labels for training and for testing."""
     kinds = ((f"{part}-{name}", kind) for part in ("train", "t10k") for name, kind in _KINDS.items())
     return [path for stem, kind in kinds if (path := _path_of(folder, stem, kind)) is not None]
 
@@ -131,7 +131,7 @@ def _read_idx(folder: Path, stem: str, kind: str, num_dims_allowed: tuple[int, .
     path = _path_of(folder, stem, kind)
     if path is None:
         return None
-    remedy = "download it again"
+    remedy = "download the file again"
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             magic = file.read(4)
@@ -157,7 +157,8 @@ def _read_idx(folder: Path, stem: str, kind: str, num_dims_allowed: tuple[int, .
                 )
             if expected > _MAX_GZIP_RATIO * path.stat().st_size:
                 raise UsageError(
-                    f"{path}: its header gives the shape {list(shape)}, but the file is too small for it; {remedy}"
+                    f"{path}: its header gives the shape {list(shape)}, but the file is too small for this shape; "
+                    f"{remedy}"
                 )
             content = _read_bytes(file, shape)
             too_long = bool(file.read(1))
@@ -166,7 +167,8 @@ def _read_idx(folder: Path, stem: str, kind: str, num_dims_allowed: tuple[int, .
     if content is None or too_long:
         problem = "ends early" if content is None else "is too long"
         raise UsageError(
-            f"{path}: {problem}: its header gives the shape {list(shape)}, so {expected} bytes must follow; {remedy}"
+            f"{path}: {problem}: its header gives the shape {list(shape)}, so {expected} bytes must follow the header; "
+            f"{remedy}"
         )
     return content
 

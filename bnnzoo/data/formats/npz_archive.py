@@ -26,7 +26,8 @@ class NpzFile:
     def dataset(self, task: str | None) -> Dataset:
         """Return `x` and `y` as a checked data set.
 
-        If the archive has only one of these arrays, and `task` is None or "density", the data set is for a density.
+        If the archive has only one of the arrays `x` and `y`, and `task` is None or "density", the data set is for a
+        density.
         """
         arrays = self._read()
         known_names = sorted({"x", "y"} & set(arrays))
@@ -36,7 +37,7 @@ class NpzFile:
         return from_arrays(arrays["x"], arrays["y"], task=task, name=self._path.name, where=self.where)
 
     def inputs(self) -> tuple[NDArray[Any], str]:
-        """Return the inputs for prediction, and their name in messages."""
+        """Return the inputs for prediction, and the name of the inputs in messages."""
         arrays = self._read()
         if "x" in arrays:
             return arrays["x"], f"{self.where}: x"
@@ -72,7 +73,7 @@ class NpzFile:
             if "Object arrays" in str(error):
                 problem = "an array of Python objects, which is not supported; save arrays of numbers"
             else:
-                problem = f"not an .npz archive of arrays, or damaged ({type(error).__name__}); write it again"
+                problem = f"not an .npz archive of arrays, or damaged ({type(error).__name__}); {remedy}"
             raise UsageError(f"{self.where}: {problem}") from error
 
 
@@ -80,10 +81,10 @@ def _check_sizes(archive: Any, size: int, where: str) -> None:
     """Raise `UsageError` if an archive is far larger when unpacked, or if two of its arrays have the same name."""
     members = archive.zip.infolist()
     if len({member.filename for member in members}) < len(members):
-        raise UsageError(f"{where}: two arrays have the same name; write it again")
+        raise UsageError(f"{where}: two arrays have the same name; save the arrays under different names")
     unpacked = sum(member.file_size for member in members)
     if unpacked > _MAX_RATIO * size + _ALLOWED_BYTES:
         raise UsageError(
-            f"{where}: compressed too strongly to be read safely: its {size} bytes unpack to {unpacked} bytes; save it "
-            "with np.savez, which does not compress"
+            f"{where}: compressed too strongly to be read safely: its {size} bytes unpack to {unpacked} bytes; save "
+            "the arrays with np.savez, which does not compress"
         )

@@ -17,7 +17,7 @@ def parquet_files(folder: Path) -> list[Path]:
 
 
 class ParquetTable(AbstractArrowTable):
-    """The table in a Parquet file, or in all Parquet files of a folder, one after the other."""
+    """The table in a Parquet file, or the rows of all Parquet files in a folder, in the order of their names."""
 
     kind = "a Parquet"
 

@@ -15,7 +15,7 @@ _BINARY_FORMATS = {
     b"\x1f\x8b": "packed by gzip; unpack it first (gunzip)",
     b"PK\x03\x04": "a zip archive or a spreadsheet, not text; save the table as CSV",
 }
-"""First bytes of files that are not text."""
+"""First bytes of files that are not text, and the messages about such files."""
 _WIDE = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 """Byte-order marks at the beginning of a file, and the encodings to which they belong."""
 
@@ -65,7 +65,7 @@ def read_text(path: Path, encoding: str = "", *, has_options: bool = True) -> by
 
 
 def without_lines(raw: bytes, lines: Collection[int], where: str) -> bytes:
-    """Return the text without some of its lines, counted from 1.
+    """Return the text without the lines that have these numbers. Lines count from 1.
 
     Raises:
         UsageError: if the file does not have one of the lines, or if no text is left.
@@ -101,7 +101,7 @@ def _is_at_line_edge(match: re.Match[bytes]) -> bool:
 
 
 def _wide_without_mark(raw: bytes) -> str:
-    """Return the probable two-byte encoding of text without a byte-order mark, or "" if it does not look like one."""
+    """Return the probable UTF-16 encoding of text without a byte-order mark, or "" if it does not look like UTF-16."""
     start = raw[:1000]
     if len(start) < 4 or 5 * start.count(0) < 2 * len(start):
         return ""

@@ -1,7 +1,7 @@
 """Reading of the columns of a table as cells, and their encoding as inputs.
 
-The columns of a large table are read and checked one after the other. Their numbers, and the inputs, are kept in
-temporary files.
+The columns of a large table are read and checked one after the other. The numbers of these columns, and the encoded
+inputs, are kept in temporary files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bnnzoo.progress import Progress, shown_observer
 
 
 class _ColumnsInTurn:
-    """The columns of a table, with two members of a data frame: `columns`, and `[name]`, which reads one column."""
+    """The columns of a large table. As in a data frame, `columns` has their names, and `[name]` reads one column."""
 
     def __init__(self, table: AbstractTable, names: Sequence[str], text_columns: Collection[str]):
         self.columns = tuple(names)
@@ -36,7 +36,7 @@ class _ColumnsInTurn:
 
 
 def columns_of(table: AbstractTable, names: Sequence[str], text_columns: Collection[str] = ()) -> Any:
-    """Return the columns `names` of a table as a data frame; those of a large table are read one by one."""
+    """Return the columns `names` as a data frame, or, for a large table, as an object that reads single columns."""
     is_large = is_large_table(table, names)
     return _ColumnsInTurn(table, names, text_columns) if is_large else table.frame(names, text_columns)
 
@@ -51,7 +51,7 @@ def read_cells(
         kinds: the required type of each column; "" if its cells determine the type.
         faults: the faults of the table.
         reading: the options for the notation of cells.
-        targets: the columns that are targets, which may be censored.
+        targets: the names of the targets. With the option `censored`, cells of these columns can be bounds.
     """
     table = faults.table
     text_columns = [name for name, kind in zip(names, kinds, strict=True) if kind == "text"]

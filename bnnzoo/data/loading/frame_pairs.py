@@ -17,14 +17,20 @@ from bnnzoo.errors import UsageError
 def join_frame(spec: Any, reading: Reading, task: str | None) -> tuple[Any, tuple[str, ...], str]:
     """Join a data frame x and targets y (an array, a series or a data frame) into one data frame.
 
+    Args:
+        spec: the pair (x, y), or data of another type.
+        reading: the options for the notation of cells.
+        task: the task of the targets; None if the targets determine it.
+
     Returns:
-        The frame, the names of the targets, and the kind of the targets. If `spec` is not a pair with a data frame, it
-        is returned unchanged, with empty names and kind. The kind is "label" if y is an array or a series of text. Such
-        text is a class label even if it looks like a number or like a word for a missing cell.
+        The joined frame, the names of the targets, and the kind of the targets. The kind is "label" if y is an array or
+        a series of text, and the task may be classification. Such text is a class label even if it looks like a number
+        or like a word for a missing cell. Otherwise the kind is "". If `spec` is not a pair whose x is a data frame,
+        `spec` is returned unchanged, with empty names and kind.
 
     Raises:
-        UsageError: if x and y do not have the same rows, if a name of y is also a name in x, or if names or bounds are
-            invalid.
+        UsageError: if the numbers of rows of x and y differ, if their row labels have different orders, if a name of y
+            is also a name in x, or if names or bounds are invalid.
     """
     if not (isinstance(spec, tuple) and len(spec) == 2 and is_frame(spec[0])):
         return spec, (), ""
@@ -73,6 +79,9 @@ def _check_labels_of_rows(x: Any, y: Any) -> None:
     """Check that x and y do not have the same pandas row labels in different orders.
 
     The rows of x and y are paired by position, so different orders would pair wrong rows.
+
+    Raises:
+        UsageError: if the orders differ.
     """
     import pandas as pd
 

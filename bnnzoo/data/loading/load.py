@@ -1,8 +1,8 @@
 """Loading of data: a file, a folder, a data frame, arrays or a registered data set becomes checked arrays.
 
-`load` is for training. `load_inputs` and `load_like` are for a trained model. They check new data against the
-`Signature` of the training data. If the new data have their own test set, as an IDX folder with `t10k` files, these two
-functions return the test set.
+`load` is for training. `load_inputs` and `load_like` are for new data for a trained model. They check the new data
+against the `Signature` of the training data. If the new data have their own test set, such as the `t10k` files of an
+IDX folder, these two functions return only the test set.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from bnnzoo.errors import UsageError
 from bnnzoo.finding import spell_settings, spelling
 
 COLUMN_FIELDS = ("task", *(name for name in ColumnChoice._fields if name != "reading"))
-"""Fields of a recipe that select the columns of a table and their treatment."""
+"""Fields of a recipe that select the columns of a table and determine their treatment."""
 ROW_FIELDS = ("data", *COLUMN_FIELDS, *vars(PLAIN))
 """Fields of a recipe that determine its rows, before the split into training and test rows."""
 
@@ -48,12 +48,12 @@ def load(spec: Spec, *, task: str | None = None, **options: Any) -> Dataset:
         spec: the data: the name of a registered data set, a file, an IDX folder, a data frame, a pair of arrays (x, y),
             or one array of rows without inputs.
         task: `regression`, `classification` or `density`; by default the data determine the task. `density` models all
-            columns, or, if `target` or `columns` is set, only the columns named there. It is the default for data
-            without inputs: one array, an .npz file with only x or y, or a table in which every column is a target.
-            The default for a table with one target is classification if the target is text, booleans, or exactly the
-            numbers 0..C-1 with 2 <= C <= 20. The default for other tables, and with `exposure` or censored targets, is
-            regression. For arrays, the type of y determines the default, see `from_arrays`. For an IDX folder, the
-            default is classification.
+            columns, or only the columns in `target` or `columns` if one of these options is set. `density` is the
+            default for data without inputs: one array, an .npz file with only x or y, or a table in which every column
+            is a target. The default for a table with one target is classification if the target is text, booleans, or
+            exactly the numbers 0..C-1 with 2 <= C <= 20. The default for other tables, and with `exposure` or censored
+            targets, is regression. For arrays, the type of y determines the default, see `from_arrays`. For an IDX
+            folder, the default is classification.
         options: the options for tables, see `ColumnChoice`.
 
     Raises:
@@ -79,7 +79,7 @@ def load(spec: Spec, *, task: str | None = None, **options: Any) -> Dataset:
     refuse_table_options(spec, choice)
     if isinstance(source, Dataset):
         if reading.censored and not source.reading.censored:
-            raise UsageError(f"{source.name}: [[censored=True]] is supported for tables and arrays only")
+            raise UsageError(f"{source.name}: [[censored=True]] is supported for tables and arrays only; remove it")
         return source.as_task(task)
     if isinstance(source, tuple):
         return from_arrays(*source, task=task, censored=reading.censored)
@@ -96,16 +96,16 @@ def load_inputs(
 
     Args:
         spec: the data: a file, a folder, the name of a registered data set, a data set, a data frame or an array x; for
-            a density also a pair (x, y). The columns of a table are matched by name, in any order, and other columns
-            are ignored. The columns of a data set are matched by name if they have names. Arrays are matched by shape.
-            An .npz file must contain the array `x`, or only the array `arr_0`. For a density it must contain `x` or `y`
-            or both.
+            a density also a pair (x, y). The columns of a table are matched to the training columns by name, in any
+            order, and other columns are ignored. The columns of a data set are matched by name if they have names.
+            Arrays are matched by shape. An .npz file must contain the array `x`, or only the array `arr_0`. For a
+            density, an .npz file must contain `x` or `y` or both.
         signature: the properties of the training data.
-        unseen: the treatment of unknown text levels; by default the option of the training run.
+        unseen: the treatment of unknown text levels, see `ColumnChoice`; by default the option of the training run.
         choice: the options of the user for reading a table.
 
     Raises:
-        UsageError: if the inputs do not match `signature`, or if `choice` selects other columns.
+        UsageError: if the inputs do not match `signature`, or if `choice` selects other columns than the training run.
     """
     if isinstance(spec, tuple) and signature.task == "density":
         spec = _density_rows(spec, signature)
@@ -133,14 +133,14 @@ def load_like(
 
     Args:
         spec: the data: a file, a folder, the name of a registered data set, a data set, a data frame, or a pair (x, y).
-            The inputs and targets of a table, and of a data set with names, are matched by name. Labels must be among
-            the classes of the model.
+            The columns of a table, and of a data set with names, are matched to the training columns by name. Labels
+            must be among the classes of the model.
         signature: the properties of the training data.
-        unseen: the treatment of unknown text levels; by default the option of the training run.
+        unseen: the treatment of unknown text levels, see `ColumnChoice`; by default the option of the training run.
         choice: the options of the user for reading a table.
 
     Raises:
-        UsageError: if the data do not match `signature`, or if `choice` selects other columns.
+        UsageError: if the data do not match `signature`, or if `choice` selects other columns than the training run.
     """
     if signature.task == "density":
         rows = load_inputs(spec, signature, unseen=unseen, choice=choice)
@@ -184,7 +184,8 @@ def load_like(
 def _density_rows(pair: tuple[Any, ...], signature: Signature) -> Any:
     """Return the rows of a pair (x, y) for a density: a data frame if x is one, otherwise a data set.
 
-    If no name of y is a column of the model, y has the last columns of the model that are not in x.
+    The columns of y get the names of the last columns of the model if none of their names is known to the model, and
+    if x has none of these last columns.
     """
     frame, names, _ = join_frame(pair, signature.reading, signature.task)
     if not names:
@@ -199,7 +200,7 @@ def _density_rows(pair: tuple[Any, ...], signature: Signature) -> Any:
 def _order_targets(y: Any, names: Sequence[str]) -> Any:
     """Return the data frame `y` with its columns in the order of `names`, the targets of the model.
 
-    If no column has one of these names, the columns are taken as the targets of the model in the order of `y`.
+    If no column has one of these names, the first column of `y` is the first target of the model, and so on.
 
     Raises:
         UsageError: if only some columns are targets of the model, or if the numbers of columns and targets differ.
@@ -227,15 +228,16 @@ def _rows_of(data: Dataset, signature: Signature, unseen: Unseen | None) -> NDAr
     """Return the inputs of a data set.
 
     Raises:
-        UsageError: if the inputs do not match `signature`, or if `data` is a table that was encoded in another way than
-            the training table.
+        UsageError: if the inputs do not match `signature`, or if the columns of `data` were encoded in another way than
+            the columns of the training table.
     """
     if data.encoding is None or data.encoding.is_plain:
         x = _in_order(data.x, data.feature_names, signature.column_names, f"{data.name}: the inputs")
         return _match(x, signature, data.name, unseen)
     if signature.encoding is None or not signature.encoding.makes_same_inputs(data.encoding):
         raise UsageError(
-            f"{data.name}: the columns of this data set are not encoded as in training; give its file or data frame"
+            f"{data.name}: the columns of this data set are not encoded as in training; give its file or data frame "
+            "instead"
         )
     return finite_float32(signature.encoding.fill(data.x), data.name, signature.feature_names)
 
@@ -304,7 +306,7 @@ def _check_shape(shape: Sequence[int], trained_shape: Sequence[int], where: str)
 
 
 def _labelled(inputs: NDArray[Any], y: Any, signature: Signature, where: str, name: str) -> Dataset:
-    """Return a data set of checked inputs and of the targets `y`, after checks of `y` against `signature`."""
+    """Return a data set of checked `inputs` and of targets `y`, which are checked against `signature`."""
     is_classification = signature.task == "classification"
     if signature.reading.censored:
         bounds = bounds_of(y, len(inputs), where)
@@ -323,7 +325,7 @@ def _labelled(inputs: NDArray[Any], y: Any, signature: Signature, where: str, na
     if targets.size != targets.shape[0] * len(signature.target_names):
         raise UsageError(
             f"{where}: targets have shape {list(targets.shape)}, but the model has {len(signature.target_names)} "
-            "targets"
+            "targets; give one column per target"
         )
     if is_classification:
         labels = check_labels(targets.reshape(-1), signature.class_names, where)

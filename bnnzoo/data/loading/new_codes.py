@@ -39,8 +39,8 @@ def warn_of_new_codes(
         x: the inputs of the new rows [N, D]; images are not tested.
         y: the targets of the new rows, or None. Class labels are not tested.
         signature: the properties of the training data.
-        trained: a function of the name "x" or "y" that returns the inputs or the targets of the training rows. It is
-            called only if a new number looks like a code, or if a column contains dates.
+        trained: a function that returns the inputs of the training rows for "x", and their targets for "y". It is only
+            called if a new number looks like a code, or if a column contains dates.
         where: the name of the new rows in messages.
     """
     descriptions = []
@@ -53,7 +53,7 @@ def warn_of_new_codes(
         ]
     if descriptions:
         text = (
-            f"{where}: {list_names(descriptions)}: outside the range of the training rows, so it may be a code for a "
+            f"{where}: {list_names(descriptions)}: a value outside the range of the training rows may be a code for a "
         )
         text += "missing cell; if it is one, leave such rows out, or train with [[missing_code]] and [[missing=median]]"
         warnings.warn(text, BnnzooWarning, stacklevel=3)
@@ -62,7 +62,7 @@ def warn_of_new_codes(
 def _inputs(x: NDArray[Any], signature: Signature, trained: Callable[[str], NDArray[Any]]) -> Iterator[_Pair]:
     """Yield the columns of inputs whose new values may be codes.
 
-    Only numbers and dates are tested, but not inputs for text levels, inputs that mark missing cells, or the exposure.
+    Numbers and dates are tested. Inputs for text levels, inputs that mark missing cells, and the exposure are not.
     """
     columns = [(f"column {name}", "number", 0.0) for name in signature.feature_names]
     if signature.encoding is not None:
@@ -79,11 +79,11 @@ def _pairs(
     array: str,
     trained: Callable[[str], NDArray[Any]],
 ) -> Iterator[_Pair]:
-    """Yield the columns whose new values may be codes.
+    """Yield the new values and the training values of each column whose new values may be codes.
 
     Args:
         values: the values of the new rows [N, columns].
-        columns: the name, the kind and the origin of each column; the origin is added to its values.
+        columns: the name, the kind and the origin of each column; the origin is added to the values.
         array: the name of the array of training rows, "x" or "y".
         trained: a function that returns the training rows of this array.
     """
@@ -98,7 +98,7 @@ def _pairs(
 
 
 def _describe(pair: _Pair) -> str:
-    """Return a description of the codes among the new values, or "" if there are none."""
+    """Return a description of the codes among the new values of a column, or "" if there are none."""
     if pair.kind == "date":
         days = sentinel_days(np.unique(np.append(pair.trained, pair.new)))
         days = [day for day in days if not np.isin(np.floor(pair.trained), day).any() and day in np.floor(pair.new)]

@@ -1,4 +1,4 @@
-"""Text files of new rows. Where the form of a file cannot be detected, the options of the training file are used."""
+"""Text files of new rows. If the form of a file is ambiguous, the options of the training file are used."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def open_like_training(path: Path, signature: Signature) -> DelimitedTable:
     """Return the table in a text file of new rows.
 
     The separator and the decimal mark are detected. If they are ambiguous, those of the training file are used. A file
-    in UTF-8 is read as UTF-8. Another file is read with the encoding of the training file, if an encoding was set.
+    in UTF-8 is read as UTF-8. Any other file is read with the encoding that was set for the training file.
 
     The lines that were skipped in the training file are skipped in this file too, unless they are data rows. A line is
     a data row if it is below the header and contains a number or a known text level.
 
-    If the detected separator and decimal mark are neither the usual ones for the suffix nor those of the training file,
-    warn.
+    A warning is given if the separator or the decimal mark is unusual for the suffix, unless both are those of the
+    training file.
 
     Raises:
         UsageError: if the file cannot be read as a table.
@@ -71,8 +71,8 @@ def _open_with_skipped_lines(
 def _begins_with_data(path: Path, reading: Reading, columns: Collection[str], lines: Collection[int]) -> bool:
     """Whether a file probably begins with the header and data, so that skipping `lines` would lose rows.
 
-    This is the case if the first line contains the name of a training column, and if one of the lines to skip does not
-    exist or contains a number.
+    This is the case if two conditions hold: the first line contains the name of a training column, and one of `lines`
+    does not exist or contains a number.
     """
     text = read_text(path, reading.encoding, has_options=False).decode("utf-8").split("\n")
     names = {plain_name(cell) for cell in (*_CELLS.split(text[0]), *_CELLS_WITH_SPACES.split(text[0]))}

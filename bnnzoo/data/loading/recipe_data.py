@@ -1,4 +1,4 @@
-"""Loading of the training rows of a recipe, also with the columns and the encoding of an earlier run."""
+"""Loading of the training rows of a recipe, on request with the columns and the encoding of an earlier run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def load_recipe_data(recipe: Recipe, spec: Spec = None, signature: Signature | N
     Args:
         recipe: the recipe; its options for tables are used.
         spec: the data; by default the data that the recipe names.
-        signature: the properties of the training data of an earlier run, whose draws determine the prior. The rows are
-            then checked and encoded as the rows of that run. The options of the recipe about the notation of cells and
-            about missing cells replace those of that run.
+        signature: the properties of the training data of an earlier run if the draws of that run determine the prior;
+            otherwise None. The rows are then checked and encoded as the rows of the earlier run. If the recipe sets
+            options about the notation of cells or missing cells, they replace the options of the earlier run.
 
     Raises:
         UsageError: if no data are named, if the data are invalid, or if they do not match `signature`.
@@ -44,7 +44,7 @@ def load_recipe_data(recipe: Recipe, spec: Spec = None, signature: Signature | N
 
 
 def _with_options(signature: Signature, choice: ColumnChoice, recipe: Recipe) -> Signature:
-    """Return the signature of an earlier run with the options for tables that the user set for new training rows."""
+    """Return the signature of an earlier run, with the options for tables that the user set for the new run."""
     reading_names = [name for name in vars(PLAIN) if name != "censored" and name in recipe.where]
     changed_reading = {name: getattr(choice.reading, name) for name in reading_names}
     signature = signature._replace(reading=replace(signature.reading, **changed_reading))
@@ -56,7 +56,7 @@ def _with_options(signature: Signature, choice: ColumnChoice, recipe: Recipe) ->
 
 
 def _load_like_earlier(spec: Spec, signature: Signature, choice: ColumnChoice) -> Dataset:
-    """Load the training rows, and the test set if there is one, with the properties of an earlier run's rows.
+    """Load the training rows and, if there is one, the test set. Check and encode them as in an earlier run.
 
     Raises:
         UsageError: if the data do not match `signature`, or if `choice` selects other columns than the earlier run.

@@ -18,7 +18,7 @@ from bnnzoo.finding import setting
 
 
 class ColumnChoice(NamedTuple):
-    """The options for reading a table. They have the same names as on the command line.
+    """The options for reading a table. The options on the command line have the same names.
 
     Attributes:
         target: the target columns (default: the last column).
@@ -46,7 +46,7 @@ class ColumnChoice(NamedTuple):
 
     @classmethod
     def from_options(cls, *, exposure: Any = None, **options: Any) -> ColumnChoice:
-        """Return the options with the names of columns as text. In a data frame, these names may be numbers."""
+        """Return the options with column names converted to text. In a data frame, column names may be numbers."""
         options |= {key: _names(options[key]) for key in ("target", "columns", "drop", "categories") if key in options}
         return cls(**options, exposure="".join(_names(exposure or "")))
 
@@ -95,12 +95,12 @@ def select_columns(
     if not features and exposure:
         raise UsageError(
             f"{where}: no columns are left for inputs beside the target {', '.join(targets)} and the exposure "
-            f"{choice.exposure}; add one"
+            f"{choice.exposure}; add a column"
         )
     if not features and (task or not target):
         raise UsageError(
-            f"{where}: no columns are left for inputs beside the target {', '.join(targets)}; add one, or use "
-            "[[task=density]]"
+            f"{where}: no columns are left for inputs beside the target {', '.join(targets)}; add a column, or "
+            "use [[task=density]]"
         )
     return (*features, *exposure), targets
 
@@ -121,7 +121,11 @@ def _check_exposure_column(
 
 
 def refuse_table_options(spec: Any, choice: ColumnChoice) -> None:
-    """Raise `UsageError` if an option for tables is set, because the data `spec` are not a table."""
+    """Check that no option for tables is set. The data `spec` are not a table.
+
+    Raises:
+        UsageError: if such an option is set.
+    """
     reading = choice.reading
     if choice == ColumnChoice(reading=Reading(censored=reading.censored)):
         return
@@ -133,7 +137,8 @@ def refuse_table_options(spec: Any, choice: ColumnChoice) -> None:
     }
     given_options = [setting(option) for option, is_given in table_options.items() if is_given]
     problem = f"{' and '.join(given_options)} can be used with" if given_options else "columns can be selected in"
-    raise UsageError(f"{where}: {problem} tables only (.csv .tsv .parquet .pq .arrow .feather .npy, data frames)")
+    tables = "tables only (.csv .tsv .parquet .pq .arrow .feather .npy, data frames)"
+    raise UsageError(f"{where}: {problem} {tables}; remove the options for tables")
 
 
 def select_categories(
@@ -142,7 +147,7 @@ def select_categories(
     """Return the names of the inputs that the user declared as categories.
 
     Raises:
-        UsageError: if such a column is unknown or is not an input.
+        UsageError: if a declared column is unknown or is not an input.
     """
     categories = _expand_names(names, table)
     check_known(categories, table)
@@ -159,10 +164,11 @@ def select_categories(
 
 
 def check_same_columns(table: AbstractTable, choice: ColumnChoice, signature: Signature) -> None:
-    """Check that the columns that the user selects are those of the earlier run whose draws determine the prior.
+    """Check that the options of the user select the same columns as the earlier run whose draws determine the prior.
 
     Raises:
-        UsageError: if a selected column has another role in the earlier run, or if `missing_code` names no column.
+        UsageError: if a selected column has another role in the earlier run, or if `missing_code` names an unknown
+            column.
     """
     choice.reading.check_codes(table.names, table.where)
     encoding = signature.encoding or Encoding.of_numbers(signature.feature_names)
@@ -180,8 +186,8 @@ def check_same_columns(table: AbstractTable, choice: ColumnChoice, signature: Si
         if name in expected and names and set(names) != set(expected[name]):
             earlier = list_names(filter(None, expected[name])) or "none"
             raise UsageError(
-                f"{table.where}: {setting(name, list_names(names))}: the run of [[prior_from]] has other columns "
-                f"({earlier}); use these"
+                f"{table.where}: {setting(name, list_names(names))}: must select the columns of the run of "
+                f"[[prior_from]] ({earlier}); remove the option"
             )
     for name in selected_columns["categories"]:
         if name not in texts:
@@ -206,7 +212,7 @@ def _expand_names(names: Sequence[str], table: AbstractTable) -> tuple[str, ...]
     for name in names:
         pieces = [name] if name in table.names else [piece.strip() for piece in name.split(",")]
         if "" in pieces:
-            raise UsageError(f"{table.where}: {name!r} is a list of columns with an empty entry; write it like a,b")
+            raise UsageError(f"{table.where}: {name!r} is a list of columns with an empty entry; write the list as a,b")
         expanded += pieces
     return tuple(expanded)
 

@@ -32,11 +32,11 @@ READERS: dict[str, Callable[[Path], AbstractTable | NpzFile]] = {
     ".npy": NpyTable,
     ".npz": NpzFile,
 }
-"""Readers of files, by suffix. Folders have the readers `ParquetTable` and `IdxFolder`, see `_folder`."""
+"""Readers of files, by suffix. Folders are read by `ParquetTable` or `IdxFolder` instead, see `_folder`."""
 _REMEDIES = {
     (".xlsx", ".xls", ".xlsm", ".ods"): "save the table as CSV",
     (".gz", ".zip", ".bz2", ".xz", ".zst"): "unpack it first",
-    (".txt", ".dat", ".data", ".tab", ".asc", ""): "if it is a text file with a table, give its name the ending .csv",
+    (".txt", ".dat", ".data", ".tab", ".asc", ""): "if it is a text file with a table, rename the file to end in .csv",
 }
 """Remedies for files that bnnzoo cannot read, by suffix."""
 Spec = Any
@@ -46,7 +46,7 @@ Source = AbstractTable | NpzFile | IdxFolder | Dataset | tuple[Any, Any]
 
 
 def source_of(spec: Spec, reading: Reading = PLAIN, signature: Signature | None = None) -> Source:
-    """Return the reader of a file, a folder or a data frame, a data set, or a pair of arrays.
+    """Return the source of the data: a `Dataset`, a pair of arrays, or the reader of a file, folder or data frame.
 
     Args:
         spec: the data.
@@ -125,7 +125,7 @@ def _as_path(spec: str | Path) -> Path | None:
 
 
 def data_files(folder: Path) -> list[Path]:
-    """Return the files in a folder that are read as its data: its Parquet files, or else its IDX files."""
+    """Return the data files in a folder: the Parquet files if there are any, otherwise the IDX files."""
     return parquet_files(folder) or idx_files(folder)
 
 

@@ -38,10 +38,15 @@ from bnnzoo.finding import setting, spell_settings, spelling
 def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, name: str, kind: str = "") -> Dataset:
     """Return the training set of the selected columns of a table.
 
-    `kind` is the kind of the targets if `frame_pairs.join_frame` determined it, otherwise "".
+    Args:
+        table: the table.
+        choice: the options for reading the table.
+        task: the task; None if the data determine it.
+        name: the name of the data set in messages.
+        kind: the required kind of the target cells, from `frame_pairs.join_frame`; "" if the cells determine it.
 
     Raises:
-        UsageError: if an option or the data are invalid. The message has one line for each kind of fault.
+        UsageError: if an option is invalid, or if the data are. The message has one line for each kind of fault.
     """
     chosen_task, reading = check_task(task), choice.reading
     features, targets = select_columns(table, choice, chosen_task)
@@ -121,7 +126,7 @@ def _reading_used(table: AbstractTable, reading: Reading) -> Reading:
 
 
 def _doubts(inputs: Sequence[Cells], targets: Sequence[Cells], *, is_regression: bool) -> list[str]:
-    """Return the texts of warnings about constant columns, identifiers, and numbers that look like codes."""
+    """Return the texts of warnings about constant columns, identifiers, and codes for missing cells."""
     codes = [code for column in (*inputs, *targets) if column.kind == "number" for code in _codes_in(column)]
     target_names = [column.name for column in targets] if inputs else []
     return [
@@ -141,7 +146,8 @@ def new_inputs(
     """Return the inputs of a table for prediction. Columns are matched by name, and unknown columns are ignored.
 
     Raises:
-        UsageError: if the data are invalid, or if a text level does not occur in the training rows.
+        UsageError: if the data are invalid, or if a text level does not occur in the training rows and `unseen` is not
+            "zero".
     """
     return _new_rows(table, signature, {}, unseen)[0]
 
@@ -151,8 +157,18 @@ def new_rows(
 ) -> Dataset:
     """Return the inputs and targets of a table for testing.
 
-    If rows with missing cells were left out in training, such rows of this table are left out too. `kind` is the kind
-    of the targets if `frame_pairs.join_frame` determined it, otherwise "".
+    If rows with missing cells were left out in training, such rows of this table are left out too.
+
+    Args:
+        table: the table.
+        signature: the properties of the training data.
+        targets: the names of the targets in the table.
+        unseen: the treatment of unknown text levels; by default the option of the training run.
+        kind: the required kind of the target cells, from `frame_pairs.join_frame`; by default "text" for
+            classification and "number" for regression.
+
+    Raises:
+        UsageError: if the data are invalid, or if a label or a text level does not occur in the training rows.
     """
     if signature.task == "density":
         x = new_inputs(table, signature, unseen)
@@ -173,8 +189,8 @@ def _new_rows(
 ) -> tuple[Float[np.ndarray, "kept feature"], list[Cells], Int[np.ndarray, " kept"], str]:
     """Return the inputs of the kept rows, the targets of all rows, the indices of the kept rows, and a sentence.
 
-    The sentence is about the rows that are left out; it is empty if there are none. `targets` maps the name of each
-    target to its kind.
+    Some rows with missing cells are left out, and the other rows are kept. The sentence reports how many rows are left
+    out; it is empty if all rows are kept. `targets` maps the name of each target to the kind of its cells.
     """
     encoding = signature.encoding or Encoding.of_numbers(signature.feature_names)
     encoding = encoding if unseen is None else replace(encoding, unseen=unseen)
@@ -211,7 +227,7 @@ def _new_rows(
     faults.check()
     if not leave_out:
         return encode(encoding, inputs), outputs, np.arange(len(is_complete)), ""
-    keep, left_out = _complete_rows(cells, table.where, "fill some in, or train with [[missing=median]]")
+    keep, left_out = _complete_rows(cells, table.where, "fill in missing cells, or train with [[missing=median]]")
     if left_out:
         warnings.warn(f"{table.where}: {left_out}", BnnzooWarning, stacklevel=2)
     kept_rows = np.flatnonzero(keep)
@@ -219,7 +235,7 @@ def _new_rows(
 
 
 def _complete_rows(cells: Sequence[Cells], where: str, remedy: str) -> tuple[NDArray[np.bool_], str]:
-    """Return a mask of the rows without missing cells, and a sentence about the rows that are left out.
+    """Return a mask of the rows without missing cells, and a sentence about the other rows, which are left out.
 
     Raises:
         UsageError: if every row has a missing cell. The message ends with `remedy`.
@@ -251,7 +267,7 @@ def _keep_rows(column: Cells, keep: NDArray[np.bool_]) -> Cells:
 
 
 def _notes_of_zeros(table: AbstractTable, names: Sequence[str]) -> list[str]:
-    """Return notes about columns of numbers in which a cell has a leading zero, because the cells may be codes."""
+    """Return notes about columns of numbers with leading zeros, because such numbers may be codes of categories."""
     return [
         f"column {name}: cells such as {cell} are read as numbers; if they are codes, use {setting('categories', name)}"
         for name, cell in table.zero_padded_cells(names).items()

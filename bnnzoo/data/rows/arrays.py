@@ -59,10 +59,11 @@ def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:
     """Return `values` as an array [N, ...] of booleans, integers or floats, with N >= 1.
 
     Raises:
-        UsageError: if the values have another type, are masked, sparse or a single number, or have no rows.
+        UsageError: if the values have another type, if they are masked, sparse or a single number, or if there are no
+            rows.
     """
     if hasattr(values, "toarray"):
-        raise UsageError(f"{where} is a sparse matrix; give it as an array, by .toarray()")
+        raise UsageError(f"{where} is a sparse matrix; convert it to an array with .toarray()")
     if np.ma.is_masked(values):
         raise UsageError(f"{where} is a masked array; fill in or drop the masked entries")
     try:
@@ -72,7 +73,7 @@ def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:
     if array.dtype.kind in "mM":
         raise UsageError(f"{where} holds dates; give them as a column of a data frame, or as numbers")
     if array.dtype.kind not in "biuf":
-        remedy = "give it as a data frame" if array.dtype.names else "convert it, by .astype('float32')"
+        remedy = "give it as a data frame" if array.dtype.names else "convert it with .astype('float32')"
         raise UsageError(f"{where} has dtype {array.dtype}, not numbers; {remedy}")
     if array.ndim == 0:
         raise UsageError(f"{where} is a single number; it must have one row per datum")
@@ -82,23 +83,23 @@ def numeric_array(values: ArrayLike, where: str) -> NDArray[Any]:
 
 
 def default_input_names(count: int) -> tuple[str, ...]:
-    """Return the names of the columns of an array of inputs."""
+    """Return the names of the columns of an array of inputs: x0, x1, ..."""
     return tuple(f"x{i}" for i in range(count))
 
 
 def default_target_names(count: int) -> tuple[str, ...]:
-    """Return the names of the columns of an array of targets."""
+    """Return the names of the columns of an array of targets: y for one column, otherwise y0, y1, ..."""
     return ("y",) if count == 1 else tuple(f"y{i}" for i in range(count))
 
 
 def are_default_names(names: Sequence[str]) -> bool:
-    """Whether all names are names of the columns of arrays: of inputs, of targets, or of inputs and then targets."""
+    """Whether all names are default names of columns: of inputs, of targets, or of inputs and then targets."""
     num_inputs = sum(name.startswith("x") for name in names)
     return tuple(names) == default_input_names(num_inputs) + default_target_names(len(names) - num_inputs)
 
 
 def check_task(task: str | None) -> Task | None:
-    """Return `task` unchanged if it is valid or None.
+    """Return `task` unchanged after checking that it is a known task or None.
 
     Raises:
         UsageError: if the task is unknown.

@@ -41,7 +41,7 @@ from bnnzoo.finding import spell_settings, spelling
 
 
 class UncheckedRows(NamedTuple):
-    """Inputs x and targets y that are not checked yet, and their names in messages (`x_where` and `y_where`)."""
+    """Inputs x and targets y before any check, and the names of both in messages (`x_where` and `y_where`)."""
 
     x: Any
     y: Any
@@ -65,12 +65,12 @@ class Dataset:
         class_names: the names of the classes; () for regression and density.
         name: the name of the data set in messages.
         test: the test set that belongs to the data, or None. `split` uses it instead of random rows.
-        encoding: the encoding of the columns of a table as x, or None. If missing cells are replaced by medians, they
-            are nan in x until `split` is called.
+        encoding: the encoding of the columns of a table as x, or None. If medians replace missing numbers, these
+            numbers are nan in x until `split` is called.
         notes: sentences about automatic choices when the data were read.
         left_out: a sentence about the rows that were left out; empty if no row was left out.
         truth: for synthetic data with one target, a function that returns the noise-free targets [N, B] of inputs
-            [N, D], or None. There is one column for each of the B values that the target has without noise.
+            [N, D], or None. B is the number of values that the target of a given input can have without noise.
         reading: the options for the notation of the cells of a table.
     """
 
@@ -90,7 +90,7 @@ class Dataset:
 
     @classmethod
     def from_signature(cls, signature: Signature, x: NDArray[Any], y: NDArray[Any], name: str) -> Dataset:
-        """Return a data set of inputs and targets that match the signature."""
+        """Return a data set of inputs x and targets y that match the signature."""
         names = (signature.feature_names, signature.target_names, signature.class_names)
         return cls(x, y, signature.task, *names, name, encoding=signature.encoding, reading=signature.reading)
 
@@ -183,9 +183,7 @@ class Dataset:
     def _as_density(self, where: str) -> Dataset:
         """Return a data set for a density, whose rows consist of the inputs and the targets."""
         if self.task == "classification":
-            raise UsageError(
-                f"{where}: class labels cannot be modelled by a density; use [[task=regression]] to read numbers"
-            )
+            raise UsageError(f"{where}: class labels cannot be modelled by a density; use [[task=classification]]")
         if self.x.ndim > 2 or self.encoding is not None:
             raise UsageError(
                 f"{self.name}: a density needs columns of plain numbers, [N, D]; leave out text, dates and times, or "
@@ -225,16 +223,16 @@ def from_arrays(
 
     Args:
         x: the inputs, [N], [N, D], [N, H, W] or [N, C, H, W].
-        y: the targets, [N] or [N, T].
-        task: the task. By default it is classification if y is a single target of text, booleans or certain integers,
-            and otherwise regression. The integers must have at most 20 distinct values, or be exactly 0..C-1 (with C up
-            to 1000) and have at least two rows per value on average. For `density`, a row consists of the columns of x
-            and of y.
+        y: the targets, [N] or [N, T]; with `censored`, the bounds [N, 2] or [N, T, 2].
+        task: the task. The default is classification if y is a single target of text, booleans or certain integers,
+            and otherwise regression. The integers must have at most 20 distinct values, or be exactly the values 0..C-1
+            with at least two rows per value on average (C up to 1000). For `density`, a row consists of the columns of
+            x and of y.
         name: the name of the data set in messages.
         feature_names: the names of the D features; by default those of a data frame, or x0, x1, ...
         target_names: the names of the T targets; by default y, or y0, y1, ... for several targets.
         where: the name of the file, with which error messages begin.
-        censored: whether y contains the bounds of censored targets, [N, 2] or [N, T, 2], see `Dataset`.
+        censored: whether y contains the bounds of censored targets, see `Dataset`.
 
     Raises:
         UsageError: if the data are invalid.
@@ -315,7 +313,7 @@ def _encoded_targets(
 def _warn_of_codes(
     x: NDArray[Any], names: Sequence[str], y: NDArray[Any], outputs: Sequence[str], task: Task, where: str
 ) -> None:
-    """Warn about columns of arrays that contain values which look like codes for missing cells."""
+    """Warn if columns of arrays contain values that look like codes for missing cells."""
     columns = [*zip(names, x.T, strict=True)] if x.ndim == 2 else []
     columns += [*zip(outputs, y.T, strict=True)] if task == "regression" else []
     codes = [code for name, column in columns for code in find_codes(name, column)]

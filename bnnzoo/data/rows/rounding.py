@@ -1,6 +1,7 @@
 """Detection of rounded targets.
 
-The values of a rounded target are multiples of a step (1, 0.1, 5, ...) that is not small compared with their sd.
+The values of a rounded target differ by multiples of a step, such as 1, 0.1 or 5. The step is not small compared with
+the standard deviation of the values.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ _PRECISION = 1e-6
 def rounding_step(values: Float[np.ndarray, " row"]) -> float:
     """Return the step of rounded values, in the units of the values, or 0 if the values are not rounded.
 
-    All differences between the values are multiples of the step. The values do not count as rounded if there are fewer
-    than 10, if the step is below 0.02 standard deviations or has more than three decimals, or if less than half of the
-    rows share their value with another row. Most exact measurements are unique, but rounded numbers rarely are.
+    All differences between the values are multiples of the step. The values count as rounded only if three conditions
+    hold. There are at least 10 values. The step is at least 0.02 standard deviations and has at most three decimals. At
+    least half of the rows share their value with another row: most exact measurements are unique, but rounded numbers
+    rarely are.
     """
     numbers = np.asarray(values, np.float64)
     distinct, counts = np.unique(numbers, return_counts=True)

@@ -46,7 +46,7 @@ class Scaler:
         `standardise` is False, all means are 0, and all sds are 1, except 255 for uint8 images.
 
         Raises:
-            UsageError: if the sd of a column is too small for float32.
+            UsageError: if the sd of a column that is not constant is too small for float32.
         """
         is_bytes = train.x.dtype == np.uint8
         x_shape = train.x.shape[1:] if train.x.ndim == 2 else ()
@@ -93,7 +93,7 @@ class Scaler:
         return _scale(y, self.y_mean, self.y_sd, "standardised y")
 
     def log_units(self, y: NDArray[Any]) -> NDArray[np.float64]:
-        """Return, per row [N], the log density in the network's units minus the log density in original units.
+        """Return the log density of each row [N] in the network's units, minus the one in original units.
 
         The difference is the sum of log y_sd over the targets that are not censored. The likelihood of a censored
         target is a probability, which has no units.
@@ -120,7 +120,7 @@ class Scaler:
     def apply(self, dataset: Dataset) -> Dataset:
         """Return the rows of `dataset`, without its test set, in the network's units.
 
-        Rows in temporary files are scaled once, as long as the same scaler and the same data set exist.
+        If the rows are in temporary files, the last result for each data set is kept for later calls.
         """
         scaler, scaled = _SCALED.get(dataset, (None, dataset))
         if scaler is self:
@@ -160,7 +160,7 @@ def _refuse_far(
 
 
 def _is_valid_divisor(sd: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Return whether each sd is a valid divisor, that is, a positive float32 number that is not denormal."""
+    """Whether each sd is a valid divisor: a positive float32 number that is not denormal."""
     return np.asarray(sd >= np.finfo(np.float32).tiny)
 
 
@@ -178,7 +178,7 @@ def _moments(values: NDArray[Any], values_name: str) -> tuple[NDArray[np.float64
 
 
 def _moments_of_blocks(values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean and the sd over the first axis of a mapped array, from sums over its blocks in float64."""
+    """Return the mean and the sd over the first axis of an array in a temporary file, in float64, block by block."""
 
     def sum_of(function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
         total = np.zeros(values.shape[1:])
@@ -200,7 +200,7 @@ def _ends(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _byte_moments(images: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean and the sd of all pixels. They are computed from counts of the 256 values, to save memory."""
+    """Return the mean and the sd of all pixels. The counts of the 256 values are used, to save memory."""
     counts = np.zeros(256, dtype=np.int64)
     for start in range(0, len(images), 1024):
         counts += np.bincount(images[start : start + 1024].reshape(-1), minlength=256)

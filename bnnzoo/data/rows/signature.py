@@ -67,7 +67,7 @@ class Signature(NamedTuple):
 
     @property
     def num_targets(self) -> int:
-        """Number of targets in the sense of a likelihood: the number of classes, or the number of target columns."""
+        """Number of classes for classification, otherwise the number of target columns."""
         return self.num_classes or len(self.target_names)
 
     def to_json(self) -> str:
@@ -86,7 +86,7 @@ class Signature(NamedTuple):
         signature = TypeAdapter(cls).validate_json(text, strict=True)
         signature.reading.check()
         if signature.encoding is not None and signature.encoding.inputs != signature.feature_names:
-            raise ValueError("its encoding and its inputs differ")
+            raise ValueError("its encoding does not give the names of its inputs")
         if signature.encoding is not None and any(column.exposure for column in signature.encoding.columns[:-1]):
             raise ValueError("its exposure is not the last column")
         is_table = bool(signature.feature_names) or len(signature.shape) == 1
@@ -102,9 +102,9 @@ class Signature(NamedTuple):
             raise ValueError("its names, classes and shape contradict each other")
         for names in (signature.feature_names, signature.target_names, signature.class_names):
             if len(set(names)) < len(names):
-                raise ValueError("two of its columns have the same name")
+                raise ValueError("two of its inputs, targets or classes have the same name")
         if not signature.target_names or (signature.class_names and len(signature.target_names) > 1):
-            raise ValueError("its targets contradict its description")
+            raise ValueError("it has no target, or class names with several targets")
         return signature
 
     def inputs(self, x: NDArray[Any]) -> NDArray[Any]:

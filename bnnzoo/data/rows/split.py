@@ -21,12 +21,18 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
     If `test_fraction` is 0, every row is a training row, and the test set is None. For any other fraction, a data set
     with its own test set keeps this test set. Otherwise the test set consists of ceil(test_fraction * N) random rows.
 
-    The two sets have the class proportions of the data if both are large enough to contain every class. If a class has
-    only one row, this row is a training row, unless the other rows are then too few for the two sets.
+    The two sets have the class proportions of the data if both are large enough to contain every class. The only row of
+    a class becomes a training row if enough other rows remain for both sets.
+
+    Args:
+        dataset: the data set with N rows.
+        test_fraction: the fraction of the rows in the test set, from 0 to below 1.
+        seed: the seed of the random split.
 
     Raises:
         UsageError: if the fraction is invalid or leaves no training rows, if the data set's own test set has a class
-            that the training set lacks, or if a column to fill with medians has no value in the training rows.
+            that the training set lacks, or if no median can be computed for a column because it has no value in the
+            training rows.
     """
     if not 0 <= test_fraction < 1:
         raise UsageError(f"test_fraction: must be at least 0 and below 1 (got {test_fraction})")
@@ -68,7 +74,7 @@ def split(dataset: Dataset, *, test_fraction: float, seed: int) -> tuple[Dataset
 def _with_training_classes(test: Dataset, train: Dataset) -> Dataset:
     """Return a test set whose labels are positions in the class names of the training set.
 
-    The rows of the test set need not contain every class.
+    The test set need not contain a row of every class.
     """
     if test.class_names == train.class_names:
         return test
@@ -77,7 +83,7 @@ def _with_training_classes(test: Dataset, train: Dataset) -> Dataset:
 
 
 def _fill_missing(train: Dataset, test: Dataset | None) -> tuple[Dataset, Dataset | None]:
-    """Return both sets. If the option `missing` is median, missing cells get the medians of the training rows."""
+    """Return both sets. With `missing: median`, missing numbers are replaced by the medians of the training rows."""
     if train.encoding is None:
         return train, test
     encoding = train.encoding.with_medians(train.x, train.name)

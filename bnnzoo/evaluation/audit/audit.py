@@ -1,7 +1,7 @@
-"""Audit of a run: start exact Markov chains at draws of the run and test how the chains change.
+"""Audit of a run by exact Markov chains that start at draws of the run.
 
-An exact chain preserves the posterior. If the draws of the run are from the posterior, the distribution of the chains
-therefore stays the same. The audit tests whether it changes.
+An exact chain has the posterior as its stationary distribution. If the draws of the run are from the posterior, the
+chains therefore have this distribution at every step. The audit tests whether their distribution changes.
 """
 
 from __future__ import annotations
@@ -67,15 +67,16 @@ def of_run(
 
     Args:
         predictor: the run.
-        chains: largest number of exact chains; the number is at most half of the effective number of draws.
-        seconds: approximate limit of the duration of the audit. By default, after compilation and tuning, the
-            exact chains move for half of the duration of the run, but for at least 20 seconds.
+        chains: largest number of exact chains. The audit uses at most half as many chains as the run has effective
+            draws.
+        seconds: approximate limit of the total duration of the audit. By default, only the exact chains are limited:
+            after compilation and tuning, they run for half of the duration of the run, but for at least 20 seconds.
         tolerance: limit of the biases; the audit passes only if it excludes every larger bias.
         seed: seed of the exact chains.
 
     Raises:
-        UsageError: for a posterior defined in Python, kept predictions, weighted draws, a file without training rows,
-            or a single chain whose draws are all equal.
+        UsageError: for a posterior defined in Python, a run that keeps predictions, weighted draws, a file without
+            training rows, or a single chain whose draws are all equal.
     """
     record = predictor.record
     if not record.names_a_model:
@@ -90,7 +91,7 @@ def of_run(
         )
     if record.draw_weights is not None:
         raise UsageError(
-            "audit: not supported for weighted draws, because without their weights they are not from the posterior; "
+            "audit: not supported for weighted draws, because draws without their weights are not from the posterior; "
             "use a sampler without weights"
         )
     if ROW_SOURCE not in record.attributes:
@@ -131,11 +132,12 @@ def of_draws(
     tolerance: float = TOLERANCE,
     seed: int = 0,
 ) -> Audit:
-    """Audit draws of a posterior; the other arguments are those of `of_run`.
+    """Audit draws of a posterior; for arguments that are not listed below, see `of_run`.
 
     Args:
         posterior: the posterior, which the exact chains preserve.
-        draws: draws on their natural scale, each followed by the point of linearisation if predictions are linearised.
+        draws: draws on their natural scale. If predictions are linearised, the point of linearisation is appended to
+            each draw.
         x: inputs at which predictions are compared, in the form that the network takes.
         predicting: the posterior that makes the predictions; by default `posterior`.
         are_chains: whether the draws of a chain are dependent, as in a Markov chain.
@@ -195,7 +197,7 @@ def of_draws(
 def _biases(
     moments: Mapping[str, bias.Moments], run: Values, starts: Values, snapshot_values: Values
 ) -> dict[str, Biases]:
-    """Estimate the biases of the mean and the sd of every function that varies, by name of the function."""
+    """Estimate the biases of the mean and the sd of every function that is not constant, by name of the function."""
     biases_by_name = {}
     for name, varying_values in varying(run, snapshot_values).items():
         if len(varying_values):
@@ -250,12 +252,12 @@ def functions(
 ) -> dict[str, Float[np.ndarray, "unit value"]]:
     """Return the values of all test functions at each position, by name.
 
-    The test functions are the estimands, the log density of the training rows, the log prior density, and the log
-    posterior density (without its constant).
+    The test functions are the estimands, the log-likelihood of the training rows, the log prior density, and the log
+    posterior density up to a constant.
     """
     density = densities(posterior, thetas)
     return estimands(_natural(posterior, thetas)) | {
-        "the training rows' log density": density[:, :1],
+        "the log-likelihood of the training rows": density[:, :1],
         "the log prior": density[:, 1:],
         "the log posterior": density.sum(1, keepdims=True),
     }
@@ -277,15 +279,15 @@ def _densities(posterior: NetworkPosterior, thetas: Float[jax.Array, "unit dim"]
 def with_squares(
     values: Mapping[str, Float[np.ndarray, "unit value"]], centre: Mapping[str, Float[np.ndarray, " value"]]
 ) -> dict[str, Float[np.ndarray, "unit value"]]:
-    """Add squared deviations from a centre to the functions; these deviations drift if the sd of the draws is wrong.
+    """Add the squared deviations of the functions from a centre; the deviations drift if the sd of the draws is wrong.
 
     Args:
         values: values of the functions, by name.
         centre: the centre of each function whose squared deviations are added.
     """
     with np.errstate(invalid="ignore"):
-        spreads = {f"the spread of {name}": (values[name] - middle) ** 2 for name, middle in centre.items()}
-    return dict(values) | spreads
+        squares = {f"the variance of {name}": (values[name] - middle) ** 2 for name, middle in centre.items()}
+    return dict(values) | squares
 
 
 def _thin_draws(predictor: Predictor) -> Predictor:
@@ -318,7 +320,9 @@ def _select_starts(
     if np.all(draws == draws[:, :1]):
         # Each chain repeats one draw, as in an ensemble.
         if chains < 2:
-            raise UsageError("audit: all draws are equal; sample more [[chains]]")
+            raise UsageError(
+                "audit: the run has one chain, and all its draws are equal; sample again with more [[chains]]"
+            )
         first_draws = count * np.arange(chains)
         return first_draws[:max_starts], first_draws
     effective_draws = float(total)

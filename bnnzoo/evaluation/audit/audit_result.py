@@ -53,23 +53,25 @@ class Audit:
         drifted: name of the function of the parameters (see `Estimands`) with the strongest evidence of drift or bias.
         score: test statistic of the function `drifted`, about standard normal for correct draws. It is negative if the
             function is smaller on the exact chains than in the run.
-        bias_sd: relative bias of the sd over draws of all predictions together, (run - exact) / exact. The value 0.1
-            means that the run's sd is 10 % too large.
+        bias_sd: relative bias of the pooled sd of all predictions, (run - exact) / exact. The pooled sd is the root of
+            the sum of the variances of the predictions over the draws. The value 0.1 means that the run's sd is 10 %
+            too large.
         bias_sd_se: standard error of `bias_sd`.
         bias_sd_bound: upper confidence bound (95 %) for the absolute value of `bias_sd`.
         bias_sd_lowest, bias_sd_highest: lowest and highest bias of the sd of a single prediction. The predictions are
             at rows, and half way between rows, where the data may have a gap.
         bias_bound: largest upper confidence bound (95 %) for the absolute bias of a mean (in sds) or of an sd
             (relative).
-        bias_bound_of: name of the function whose mean or sd has this bound.
+        bias_bound_of: name of the function whose mean or sd has the bound `bias_bound`.
         detectable: size of a bias that the audit detects with 95 % probability, whichever function is biased.
         limited_by: `draws` if the Monte Carlo error of the run limits the power of the audit; `chains` if the error of
-            the exact chains limits the power. With fewer than twelve exact chains, `chains` if the caller asked for so
-            few, and `draws` if the run has too few effective draws for more.
-        remembered: fraction of the starting value of a function that remains in its later values, as a lower confidence
-            bound (95 %); the largest fraction of all functions. If it is above 0.1, a component of the function may not
-            have moved at all, and a bias of this component is not visible.
-        moved: fraction of their starting values that the exact chains have forgotten; near 0, they have hardly moved.
+            the exact chains limits it. With fewer than twelve exact chains, the value is `draws` if the run has too few
+            effective draws for more chains, and `chains` if the caller did not allow more chains.
+        remembered: lower confidence bound (95 %) for the fraction of a function's starting value that remains in its
+            later values; the largest bound of all functions. If this bound is above 0.1, a component of the function
+            may not have moved at all. A bias of such a component is not visible.
+        moved: fraction of their starting values that the exact chains have forgotten; near 0 if the chains have hardly
+            moved.
         chains, steps, acceptance: number of exact chains, number of steps of each chain, and acceptance rate.
         cost: `seconds` divided by the duration of the run in seconds.
         seconds: duration of the audit in seconds.
@@ -185,14 +187,15 @@ def decide(
     The outcome is `drifted` if the drift test or a bias is significant. Otherwise it is `passed` if all these
     conditions hold, and `undecided` if not:
 
-    - The confidence bounds of all biases are within the tolerance, and that of the pooled sd within half of it.
+    - The confidence bounds of all biases are within the tolerance, and the bound of the pooled sd is within half of the
+      tolerance.
     - The audit would detect a bias of the size of the tolerance.
     - There are at least twelve exact chains, and they have forgotten their starts.
 
     Args:
         test: result of the drift test.
-        biases: biases of the functions that vary, by name.
-        pooled_sd: bias of the sd of all predictions at the rows together, and the standard error of this bias.
+        biases: biases of the functions that are not constant, by name.
+        pooled_sd: bias of the pooled sd of all predictions at the rows, and the standard error of this bias.
         moved: fraction of their starting values that the exact chains have forgotten.
         effort: number of exact chains and steps, acceptance rate and duration.
         max_chains: largest number of exact chains that the caller allows.
@@ -206,7 +209,7 @@ def decide(
         if bias_p_value < p:
             means = len(function_biases.values) // 2
             p, score = bias_p_value, -float(function_biases.scores[largest])
-            name = function_name if largest < means else f"the spread of {function_name}"
+            name = function_name if largest < means else f"the sd of {function_name}"
     p = min(1.0, 2 * p)  # correction for two tests: the test for drift and the test for bias
     bounds = {function_name: float(np.max(function_biases.bounds)) for function_name, function_biases in biases.items()}
     bound_of = max(bounds, key=lambda function_name: bounds[function_name]) if bounds else "the predictions"

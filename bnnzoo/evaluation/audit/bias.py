@@ -13,9 +13,12 @@ from scipy import stats
 from bnnzoo.evaluation.formulas.rhat import FEWEST
 
 MIN_ESS = 100.0
-"""Smallest effective sample size of a function in the run for a test of its biases; below, errors are too imprecise."""
+"""Smallest effective sample size of a function for a test of its biases.
+
+With a smaller effective sample size, the standard errors of the biases are too imprecise.
+"""
 _MIN_FORGOTTEN = 1e-3
-"""Smallest divisor 1 - slope in `_exact_moments`, with the slope of later values on starting values (`_slope`).
+"""Smallest divisor 1 - slope in `_exact_moments`, where `_slope` computes the slope of later values on starting values.
 
 The number 1 - slope is the fraction of its starting value that a chain has forgotten. A chain that has forgotten a
 smaller fraction contains no information about the posterior.
@@ -29,9 +32,9 @@ MAX_REMEMBERED = 0.1
 """Largest fraction of a function's starting value that may remain in its later values.
 
 `estimate` assumes that a chain forgets all components of a function at the same rate. But a chain may never forget some
-component, such as the mode in which the chain is. Such a component causes neither a visible drift nor a visible bias.
-The remaining fraction of the starting value is then at least the fraction of the function's variance that comes from
-this component.
+component, for example because it never leaves its mode. Such a component causes neither a visible drift nor a visible
+bias. The remaining fraction of the starting value is then at least the fraction of the function's variance that comes
+from this component.
 """
 
 

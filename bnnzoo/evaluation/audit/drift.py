@@ -26,7 +26,7 @@ from bnnzoo.samplers.kernel import replace
 LEAPFROGS = 10
 """Largest number of leapfrog steps of a proposal."""
 FULL_UP_TO = 20_000
-"""Largest number of rows at which mini-batches are never tried; with more rows, they may be tried first."""
+"""Largest number of rows for which every step uses all rows; with more rows, mini-batches may be tried first."""
 _SECOND_ORDER_UP_TO = 500
 """Largest number of parameters at which mini-batches with a control variate are tried.
 
@@ -42,13 +42,13 @@ _INSPECTED, _STEPS_INSPECTED = 4, 100
 _ACCEPTANCE = 0.7
 """Acceptance rate to which the step size is tuned."""
 _SHORTEST = 1 / 8
-"""Smallest step size divided by the largest step size; log step sizes are uniform between the logs of both."""
+"""Smallest step size divided by the largest step size; the logarithm of the step size is uniform in this range."""
 _FLIPS = 9_999
 """Number of random sign flips, from which the distribution of the test statistic is estimated."""
 MIN_FLIPPED = 12
 """Smallest number of chains for which random sign flips can give a p-value below the level of an audit."""
 _ELEMENTS = 2**24
-"""Largest product of rows per step, parameters, and chains that are advanced together."""
+"""Largest product of three numbers: rows per step, parameters, and chains that are advanced together."""
 
 
 class Kernel(NamedTuple):
@@ -56,22 +56,22 @@ class Kernel(NamedTuple):
 
     sampler: Penalty
     state: Any
-    """State of one chain, in which the position is replaced by the start of an exact chain."""
+    """State of one pilot chain; an exact chain uses a copy of this state with its own position."""
     acceptance: float
 
 
 def kernel_for(posterior: AbstractPosterior, pilots: Float[np.ndarray, "pilot dim"], *, key: PRNGKeyArray) -> Kernel:
     """Tune a transition kernel of Hamiltonian steps.
 
-    For many rows and few parameters, the steps use mini-batches with a control variate and the noise penalty, and draw
-    influential rows more often. An inspection then tests whether chains of such steps are exact. The chains are not
-    exact if, for example, some rows have no effect on the steps. Every step uses all rows if the chains are not exact,
-    if there are few rows, or if there are many parameters.
+    For many rows and few parameters, the steps use mini-batches with a control variate and the noise penalty, and
+    select influential rows more often. An inspection then tests whether chains of such steps are exact. The chains are
+    not exact if, for example, some rows have no effect on the steps. Every step uses all rows if the chains are not
+    exact, if there are few rows, or if there are many parameters.
 
     Args:
         posterior: the target.
-        pilots: positions for tuning the step size and the proposal. They should not be starts, because the drift test
-            requires a kernel that does not depend on the starts.
+        pilots: positions for tuning the step size and the proposal. Pilots should not be starts of exact chains,
+            because the drift test requires a kernel that does not depend on the starts.
         key: PRNG key.
     """
     total, dim = posterior.num_data, posterior.layout.dim
@@ -126,9 +126,9 @@ def problems_of(
 ) -> tuple[Finding, ...]:
     """Run pilot chains, inspect them with a pass over all rows, and return the problems that the sampler finds.
 
-    If every step that draws a certain row is rejected, the statistics of the steps do not show the influence of this
-    row. The pass over all rows does. The steps have the median of the step sizes in `_advance_all`, because steps
-    of the largest sizes are often rejected, whatever rows they draw.
+    If every step that selects a certain row is rejected, the statistics of the steps do not show the influence of this
+    row. The pass over all rows shows its influence. The step size is the median of the step sizes in `_advance_all`,
+    because the largest steps are often rejected, whichever rows they select.
     """
     state = replace(kernel.state, step_size=kernel.state.step_size * _SHORTEST**0.5)
     keys = jax.random.split(key, len(positions))
@@ -275,7 +275,7 @@ class Drift(NamedTuple):
     function: str
     """Name of the function of theta with the strongest evidence of a change."""
     score: float
-    """Signed-rank statistic of this function, about standard normal without drift; negative if the function fell."""
+    """Signed-rank statistic of `function`, about standard normal without drift; negative if the values decreased."""
 
 
 def find_drift(starts: Mapping[str, np.ndarray], ends: Mapping[str, np.ndarray], *, seed: int = 0) -> Drift:

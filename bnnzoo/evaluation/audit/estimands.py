@@ -27,7 +27,7 @@ _PROBES = 10
 _MAX_WEIGHTS = 1000
 """Largest number of weights that are tested, evenly spaced."""
 _SMALLEST_PROBABILITY = 1e-6
-"""Smallest probability from which log odds are computed; smaller ones are dominated by float32 rounding."""
+"""Smallest probability from which log odds are computed; smaller probabilities are mostly rounding error in float32."""
 _LINEAR_TOLERANCE = 1e-3
 """Largest deviation from linearity, relative to the change of the outputs, that float32 rounding explains."""
 
@@ -35,7 +35,7 @@ _LINEAR_TOLERANCE = 1e-3
 def audited_inputs(predictor: Predictor, train: Dataset | None) -> Shaped[np.ndarray, "probe ..."]:
     """Return the inputs at which predictions are tested: at most ten evenly spaced test rows.
 
-    If the run has no test rows, training rows are returned. `train` has these rows, for a file that does not.
+    If the run has no test rows, training rows are returned: the rows in the file, or `train` if the file has no rows.
     """
     rows = predictor.record.probes(np.iinfo(np.int32).max)
     if not len(rows) and train is not None:
@@ -44,9 +44,9 @@ def audited_inputs(predictor: Predictor, train: Dataset | None) -> Shaped[np.nda
 
 
 def halfway(rows: Shaped[np.ndarray, "probe ..."]) -> Shaped[np.ndarray, "pair ..."]:
-    """Return the midpoints of pairs of inputs that are far apart in the file; the data may have a gap between them.
+    """Return the midpoints between the inputs of the first half and the second half of the rows.
 
-    The result is empty for images, and for inputs that are whole numbers.
+    The data may have a gap at a midpoint. The result is empty for images, and for inputs that are whole numbers.
     """
     if rows.ndim != 2 or not np.issubdtype(rows.dtype, np.floating):
         return rows[:0]
@@ -59,7 +59,8 @@ class Estimands:
 
     A call returns the values of the functions by name, each as an array [draw, value]. The functions are:
 
-    - Predictive means and log sds at the probes, or log odds of the classes. A probe is an input of the data.
+    - Predictive means and log sds at the probes, or log odds of the classes. A probe is an input at which predictions
+      are tested.
     - Predictive means, or log odds, half way between probes.
     - Parameters of the likelihood and the prior, on the scale on which they are sampled.
     - At most 1000 weights, if the outputs of the network are linear in the weights and the data identify each weight.
@@ -72,12 +73,12 @@ class Estimands:
         x: Shaped[np.ndarray, "probe ..."],
         example: Float[np.ndarray, "draw dim"],
     ):
-        """Initialise the functions.
+        """Prepare the functions for one posterior and some probes.
 
         Args:
             posterior: the posterior whose draws are audited.
-            predicting: the posterior that makes the predictions. For a linearised network, it takes draws that are
-                followed by the mode of their chain.
+            predicting: the posterior that makes the predictions. For a linearised network, each draw that it takes is
+                followed by the mode of the chain.
             x: the probes, in the form that the network takes.
             example: some draws on their natural scale, which are used to test whether the outputs are linear.
         """
@@ -100,7 +101,12 @@ class Estimands:
         return BETWEEN.format(self.first)
 
     def __call__(self, draws: Float[np.ndarray, "draw both"]) -> dict[str, Float[np.ndarray, "draw value"]]:
-        """Return the values at draws on their natural scale; if linearised, its chain's mode follows each draw."""
+        """Return the values of the functions, by name.
+
+        Args:
+            draws: draws on their natural scale. For a linearised network, each draw is followed by the mode of its
+                chain.
+        """
         values = {self.first: self._predictions(draws, self._x)}
         if len(self._between):
             values[self.between] = self._predictions(draws, self._between)

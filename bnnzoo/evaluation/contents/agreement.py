@@ -36,8 +36,8 @@ def check(tree: xr.DataTree, path: Path | None, model: RestoredModel) -> None:
     is_given = bool(model.data_sha256)
     if is_given and tree.attrs.get("data_sha256") != model.data_sha256:
         raise UsageError(
-            f"{path or 'the run'}: was sampled with data that differ from those of the given posterior; give the "
-            "posterior that was sampled"
+            f"{path or 'the run'}: was sampled with data that differ from the data of the given posterior; give "
+            "the posterior that was sampled"
         )
     if schema.POSTERIOR not in tree.children:
         return  # no draws yet
@@ -68,7 +68,7 @@ def check(tree: xr.DataTree, path: Path | None, model: RestoredModel) -> None:
     # A file stores a point of linearisation for all blocks or for none; the loop below reports a missing one.
     if any(_variable(tree, name) is not None for name in points):
         if not model.linearised:
-            raise _damaged(path, next(iter(points)), "belongs to another sampler than the recipe names")
+            raise _damaged(path, next(iter(points)), "belongs to another sampler than the sampler in the recipe")
         shapes |= points
     for name, shape in shapes.items():
         variable = _variable(tree, name)
@@ -83,15 +83,15 @@ def check(tree: xr.DataTree, path: Path | None, model: RestoredModel) -> None:
         # names of the dimensions are checked too.
         if is_draw and variable.dims[:2] != schema.SAMPLED:
             raise _damaged(
-                path, name, f"has the dimensions {', '.join(map(str, variable.dims))}, expected chain, draw first"
+                path, name, f"has the dimensions {', '.join(map(str, variable.dims))}; expected chain, draw first"
             )
 
 
 def check_finite(draws: Float[np.ndarray, "some dim"], posterior: Predicting | None, path: Path | None) -> None:
     """Check that the network weights are finite, and that the other parameters have possible values.
 
-    The other parameters are those of the likelihood and of the prior. On its natural scale, such a parameter may
-    underflow to 0 or overflow to infinity, which is allowed. Draws of a posterior that has no network are not checked.
+    The other parameters are those of the likelihood and of the prior. On its natural scale, such a parameter is allowed
+    to underflow to 0 or to overflow to infinity. Draws of a posterior that has no network are not checked.
 
     Raises:
         DamagedError: if a weight is not finite or another parameter is impossible; the message names the file.

@@ -24,14 +24,14 @@ Index = slice | Int[np.ndarray, " some"]
 class Draws:
     """Draws that are read from the file when they are indexed by a slice or by integers.
 
-    `draws[2:5]` is an array [3, dim] with one draw of all parameters per row. The values of the blocks of parameters
-    follow each other, on their natural scale.
+    `draws[2:5]` is an array [3, dim] with one draw of all parameters per row. A row consists of the values of all
+    blocks of parameters, one block after the other, on their natural scale.
 
     Args:
         record: the run file.
         names: names of the blocks of theta, in order.
         check: function that is called with the draws that were read, and raises an error if they are invalid.
-        modes: one point per chain, which is appended to each draw of the chain.
+        modes: one point per chain, the mode of a linearised network; it is appended to each draw of the chain.
     """
 
     def __init__(

@@ -47,10 +47,10 @@ class Record:
 
     @property
     def doubt(self) -> str:
-        """First reason of the verdict, if the run has not converged or its predictions are implausible; else empty.
+        """Main reason to doubt the run, if it has not converged or its predictions are implausible; else empty.
 
-        If there are more reasons, the text also states why the predictions are implausible, the finding about the noise
-        scale, and the command or expression that returns all reasons.
+        If the verdict has several reasons, the text adds the reason for implausible predictions, the remark on the
+        noise scale, and the command or expression that returns all reasons.
         """
         attributes = self.attributes
         if attributes.get("converged") != 0 and not attributes.get("absurd"):
@@ -99,7 +99,7 @@ class Record:
 
     @property
     def thin(self) -> int:
-        """Number of steps of the sampler from one recorded draw to the next; 1 if the file has no recipe of a model."""
+        """Number of steps of the sampler from one recorded draw to the next; 1 if the file specifies no model."""
         return self._recipe.thin if self.names_a_model else 1
 
     @property
@@ -163,10 +163,10 @@ class Record:
 
     @property
     def declarations(self) -> dict[str, dict[str, Any]]:
-        """Declarations of the statistics by the sampler, by name of the statistic.
+        """Properties that the sampler declares for its statistics, by name of the statistic.
 
-        The fields of a declaration are those of `Statistic`, with `long_name` instead of `label`. The fields of the
-        limit are left out if the final inspection computed the diagnostic that `limit_unless` names.
+        The properties are the fields of `Statistic`, with `long_name` instead of `label`. The limit and its label are
+        left out if the final inspection computed the diagnostic that replaces the limit (`limit_unless`).
         """
         inspected = json.loads(self.attributes.get("inspected", "{}"))
         declarations = json.loads(self.attributes.get("statistics", "{}"))
@@ -193,7 +193,7 @@ class Record:
 
     @functools.cached_property
     def chain_weights(self) -> Float[np.ndarray, " chain"] | None:
-        """Weights of the chains, by stacking; None if the chains have equal weights.
+        """Weights of the chains, computed by stacking; None if the chains have equal weights.
 
         Raises:
             DamagedError: if there is not one weight for each chain, if one is negative, or if their sum is not 1.
@@ -203,7 +203,7 @@ class Record:
             return None
         if weights.shape != self.shape[:1] or not (weights >= 0).all() or abs(weights.sum() - 1) > 1e-3:
             raise DamagedError(
-                f"{self.name}: damaged: the attribute chain_weights must have one weight per chain, all >= 0, of sum 1"
+                f"{self.name}: damaged: the attribute chain_weights must have one weight >= 0 per chain, with the sum 1"
             )
         return weights / weights.sum()
 
@@ -267,7 +267,7 @@ class Record:
 
     @property
     def has_training_targets(self) -> bool:
-        """Whether the file has the targets of training rows, also for a run that keeps predictions."""
+        """Whether the file has the targets of training rows; a run that keeps predictions may also have them."""
         return len(self.group(schema.OBSERVED_DATA).get("y", ())) > 0
 
     @functools.cached_property
@@ -285,7 +285,7 @@ class Record:
             raise UsageError(f"{operation} needs the training rows, but the file of this run does not contain them")
 
     def training_rows(self, max_rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return inputs and targets of the training rows; with `max_rows`, of at most so many evenly spaced rows."""
+        """Return inputs and targets of all training rows, or of at most `max_rows` evenly spaced training rows."""
         x, y = self.array("constant_data", "x"), self.array("observed_data", "y")
         rows = slice(None) if max_rows is None else evenly(len(x), max_rows)
         return x[rows], y[rows]
@@ -309,7 +309,7 @@ class Record:
         return self.array("constant_data", "x_test"), self.array("constant_data", "y_test")
 
     def probes(self, count: int) -> np.ndarray:
-        """Return the first `count` inputs of kept predictions; without them, of the test rows or the training rows."""
+        """Return the first `count` inputs of the kept predictions, else of the test rows, else of the training rows."""
         name = schema.KEPT_ROWS if self.keeps_predictions else "x_test" if self.has_test_rows else "x"
         return self.array("constant_data", name)[:count]
 

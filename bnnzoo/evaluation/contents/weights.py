@@ -15,14 +15,14 @@ from bnnzoo.evaluation.contents.record import evenly
 from bnnzoo.evaluation.formulas.rhat import worst_rhat
 
 _STANDSTILL = 10
-"""Smallest number of consecutive equal draws that makes a stuck chain."""
+"""Smallest number of consecutive equal draws in a stuck chain."""
 _MAX_SAMPLED_WEIGHTS = 50
 """Largest number of weights of a block, evenly spaced, whose R-hats are computed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A block of parameters over the draws: the squared norm, the sum of the weights, and some of the weights."""
+    """Statistics of a block of parameters at each draw: squared norm, sum of the weights, and some of the weights."""
 
     size: int
     squares: Float[np.ndarray, "chain draw"]
@@ -36,7 +36,7 @@ class Block:
         - `norm`: mean over the draws of the Euclidean norm of the block.
         - `mean`, `sd`: mean and standard deviation over all weights and draws.
         - `rhat`: largest R-hat of at most 50 evenly spaced weights.
-        - `rhat_norm`: R-hat of the Euclidean norm, which does not depend on the order of the units of a layer.
+        - `rhat_norm`: R-hat of the Euclidean norm. The norm does not depend on the order of the units of a layer.
         """
         norm = np.sqrt(self.squares)
         mean = float(self.totals.mean()) / self.size
@@ -52,7 +52,7 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """All blocks by name, and the changes from each draw of a chain to the next."""
+    """Statistics of all blocks, by name, and changes between consecutive draws of a chain."""
 
     blocks: dict[str, Block]
     has_moved: Bool[np.ndarray, "chain step"]

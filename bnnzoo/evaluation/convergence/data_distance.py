@@ -18,12 +18,14 @@ from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.posterior import NetworkPosterior, backend
 from bnnzoo.posterior.likelihoods import AbstractLikelihood, Gaussian
 
-MEANS, DENSITY = "predictive means", "the training rows' log density"
+MEANS, DENSITY = "predictive means", "the log-likelihood of the training rows"
 """Names of quantities whose convergence is tested (`diagnostics.quantities`)."""
 _CLEAR_DEFICIT = 20.0
-"""Deficit in nats, far below every useful limit, above which the best constant prediction is computed.
+"""Deficit, in nats, above which the best constant prediction is computed.
 
-The computation compiles a program, which takes up to two seconds."""
+The computation compiles a program, which takes up to two seconds. A useful limit of the deficit is far larger, so a
+smaller deficit need not be exact.
+"""
 
 
 def distance_from_data(
@@ -37,11 +39,11 @@ def distance_from_data(
     - `remoteness` of a regression: absolute difference between a predictive mean and the mean of the training targets,
       in standard deviations of the target. For each chain and target, the median over draws and rows is taken; the
       largest of these medians is returned. Constant targets are ignored.
-    - `deficit` of a regression: mean log density of the training rows under a Gaussian with the mean and the standard
-      deviation of the targets, minus their mean log density under a draw, in nats. For each chain, the median over
-      draws is taken; the largest of these medians is returned. If the result is above 20 nats, the smaller one of the
-      densities under this Gaussian and under the best constant prediction (`constant_log_density`) is used. It is left
-      out for a NumPyro model, which has no constant predictions.
+    - `deficit` of a regression: mean log density of the training rows under a Gaussian, minus the mean log density of
+      the same rows given a draw, in nats. The Gaussian has the mean and the standard deviation of the targets. For each
+      chain, the median over draws is taken; the largest of these medians is returned. If the result is above 20 nats,
+      the best constant prediction (`constant_log_density`) replaces the Gaussian where its density is lower. `deficit`
+      is left out for a NumPyro model, which has no constant predictions.
     - `surprise` of a classification: mean negative log probability of the training labels, divided by the negative log
       probability of a label under uniform guessing. `surprise` and `deficit` require training rows in the file.
 
@@ -97,8 +99,9 @@ def constant_log_density(
 ) -> float:
     """Return the mean log density of regression rows under the best constant prediction, in the units of the network.
 
-    The network's outputs are then the same for all rows. The outputs and the sampled parameters of the likelihood, such
-    as a learned noise scale, maximise the density. An exposure multiplies the rates, as in a run.
+    A constant prediction has the same network outputs for all rows. The best constant prediction maximises the density
+    over these outputs and over the sampled parameters of the likelihood, such as a learned noise scale. As in a run,
+    the exposure of a row multiplies its rate.
     """
     if type(likelihood) is Gaussian:
         sds = targets.std(0, dtype=np.float64)

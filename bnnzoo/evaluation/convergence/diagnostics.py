@@ -119,9 +119,9 @@ def of_settling(
 ) -> dict[str, Any]:
     """Test whether each chain has mixed within itself (`settling`).
 
-    The tested quantities are `tested_quantities` and, if it was recorded, the log density of the draws.
+    The test uses `tested_quantities` and the log posterior density of the draws, if the sampler recorded this density.
     """
-    densities = {"the log density": np.asarray(stats["lp"])} if "lp" in stats else {}
+    densities = {"the log posterior density": np.asarray(stats["lp"])} if "lp" in stats else {}
     settled = settling.measure_settling({**tested_quantities, **densities})
     return {} if settled is None else settled._asdict()
 
@@ -152,7 +152,7 @@ def quantities(predictor: Predictor, num_probes: int) -> dict[str, Float[np.ndar
     - Predictive means in original units, or class probabilities, at rows that span the inputs (`probing`). The mean of
       the training targets is subtracted from predictive means: float32 would lose small changes of larger numbers.
     - Predictive log standard deviations at the same rows, for a regression.
-    - The log density of at most 500 training rows, because chains can agree on the mean but disagree on the noise.
+    - The log-likelihood of at most 500 training rows, because chains can agree on the mean but disagree on the noise.
     - The parameters of the likelihood and of the prior.
 
     For an approximation, only the predictive means or class probabilities are returned. Without a known model or
@@ -191,7 +191,7 @@ def blocks(predictor: Predictor) -> list[dict[str, Any]]:
 
 
 def is_chain(exactness: str) -> bool:
-    """Whether the draws form Markov chains, which can converge, and are not from an approximation."""
+    """Whether the draws form Markov chains, whose convergence can be tested; false for an approximation."""
     return exactness != "approximate"
 
 
@@ -219,7 +219,7 @@ def of_quantities(
         quantities: values of each quantity, by name.
         exactness: exactness of the sampler, such as "exact" or "approximate".
         weights: weights of the draws, with the sum 1; None if the draws have no weights.
-        names: names of the elements of each quantity whose elements have names.
+        names: names of the elements of a quantity, by quantity; only for quantities whose elements have names.
     """
     flat = {name: np.asarray(values, float).reshape(*values.shape[:2], -1) for name, values in quantities.items()}
     varying = {name: values for name, values in flat.items() if values.size and np.ptp(values, axis=(0, 1)).any()}
@@ -271,12 +271,12 @@ def _name_of_element(quantity: str, place: int, names: Mapping[str, Sequence[str
 
 
 def _of_prior(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the file of the earlier run whose draws determine the prior, as `prior_from`; empty without such a run."""
+    """Return the entry `prior_from`: the file of the run whose draws determine the prior; empty without such a run."""
     return {"prior_from": attributes["prior_from"]} if attributes.get("prior_from") else {}
 
 
 def _of_parties(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the differential privacy that parties of federated data promise, if any."""
+    """Return the entry `privacy`: the differential privacy that each party of federated data guarantees, if any."""
     parties: dict[str, dict[str, Any]] = json.loads(attributes.get("federated", "{}"))
     promises = {
         name: f"epsilon {party['epsilon']}, delta {party['delta']}, {party['neighbours']}"
@@ -290,12 +290,13 @@ def _of_subspace(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a description of the subspace in which the parameters were sampled; empty if all directions were sampled.
 
     - `subspace`: kind of the subspace, `identified` or `linearised`.
-    - `directions`: number of sampled directions. The draws are from the posterior given the other directions.
+    - `directions`: number of sampled directions. The draws are from the conditional posterior in which the other
+      directions are fixed.
     - `tau`: threshold of the curvature, relative to the curvature of the prior; directions above it were sampled.
     - `variance_fraction`: fraction of the variance of the network's function at the training rows that the sampled
       directions contribute.
     - `other_directions`: "fixed" if the other directions stay at the mode; "linearised" if predictions add draws of
-      their Gaussian approximation. The tests of convergence do not add them.
+      their Gaussian approximation. The convergence tests do not use these additional draws.
 
     Args:
         attributes: root attributes of the file.

@@ -24,7 +24,7 @@ _MIN_CHAINS = 4
 With a total ESS of only 100, the estimate of a standard deviation would have an error of 7 %.
 """
 _NEARLY_ALL = 0.99
-"""Variance fraction of the sampled directions from which the effect of the other directions counts as small."""
+"""Variance fraction of the sampled directions above which the effect of the other directions counts as small."""
 OOD_AUROC_LIMITS = (0.6, 0.8)
 """AUROC below which unfamiliar rows count as not detected, and AUROC above which they count as detected.
 
@@ -48,16 +48,16 @@ _DENIED = {
 }
 _EXACTNESS = {
     "biased": (
-        "the sampler is biased: its draws are not from the posterior, and no diagnostic here measures the difference"
+        "the sampler is biased: its draws are not from the posterior, and no diagnostic of bnnzoo measures this bias"
     ),
     "approximate": (
-        "the draws are from an approximation of the posterior, and no diagnostic here measures the difference"
+        "the draws are from an approximation of the posterior, and no diagnostic of bnnzoo measures its error"
     ),
 }
 
 
 class Limits(NamedTuple):
-    """Thresholds of the gate."""
+    """Limits that the numbers of a run must satisfy; together they are the gate."""
 
     rhat: float = 1.01
     """Largest R-hat of the tested quantities (recommended by Vehtari et al. 2021)."""
@@ -69,10 +69,10 @@ class Limits(NamedTuple):
     variance_ratio: float = 1.1
     """Largest ratio of the variance of the draws to the posterior variance, in an average direction.
 
-    A sampler without a Metropolis test estimates this ratio for itself.
+    A sampler without a Metropolis test estimates this ratio for its own draws.
     """
     variance_ratio_worst: float = 1.2
-    """Largest ratio of these variances in any direction; at 1.2, the standard deviation is 10 % too large."""
+    """Largest ratio of both variances in the worst direction; at 1.2, the sd of the draws is 10 % too large."""
     diverging: float = 0.01
     """Largest fraction of divergent steps."""
     ebfmi: float = 0.3
@@ -102,7 +102,7 @@ def gate_findings(
 
     Args:
         diagnosis: the numbers that `diagnostics.of_run` returns.
-        limits: the thresholds of the gate.
+        limits: the limits of the gate.
         of_sampler: findings that the sampler itself stored in the file.
     """
     floors = ("ess_bulk", "ess_tail", "ebfmi", "draws")
@@ -131,7 +131,7 @@ def _gate_checks(
     at = diagnosis.get("unbiased_step_size", 0.0)
     # If chains have diverged, no step size makes the ratio close to 1 at their positions.
     step_size = setting("sampler.step_size", f"{at:.2g}") if at > 0 else f"a smaller {setting('sampler.step_size')}"
-    unbiased = f"use {step_size} (or auto if you gave a number), or an exact sampler such as nuts"
+    unbiased = f"use {step_size} (or auto instead of a number), or an exact sampler such as nuts"
     variance_ratio = "variance ratio (predicted variance of the draws / posterior variance)"
     worst_direction = "variance ratio in the worst direction (predicted variance of the draws / posterior variance)"
     combination = (
@@ -145,7 +145,7 @@ def _gate_checks(
         "unmoving": (unmoving, 0, stuck_advice),
         "variance_ratio": (variance_ratio, limits.variance_ratio, unbiased),
         "variance_ratio_worst": (worst_direction, limits.variance_ratio_worst, unbiased),
-        "lp_rhat": ("R-hat of the log density", limits.rhat, agree),
+        "lp_rhat": ("R-hat of the log posterior density", limits.rhat, agree),
         "ess_bulk": (f"bulk ESS of {diagnosis['ess_bulk_of']}", min_ess, run_longer),
         "ess_tail": (f"tail ESS of {diagnosis['ess_tail_of']}", min_ess, run_longer),
         "ebfmi": ("E-BFMI", limits.ebfmi, "the energy mixes slowly: reparametrise the model"),
@@ -154,7 +154,7 @@ def _gate_checks(
         "still_chains": ("number of stuck chains (no move in half of the draws)", 0, smaller_step),
         "remoteness": ("distance of predictions from the data in sds of the target", limits.implausible, smaller_step),
         "deficit": (
-            "amount by which the log density per training row is below that of a constant prediction, in nats,",
+            "log density of a training row under a constant prediction minus its log density under the draws, in nats,",
             limits.implausible,
             smaller_step,
         ),
@@ -173,8 +173,8 @@ def _gate_checks(
 def _combination_limit(diagnosis: Mapping[str, Any], limits: Limits) -> float:
     """Return the limit for the R-hat of the linear combination.
 
-    It is the general limit for R-hat, or the limit that mixed chains rarely exceed (`combination.Combination.limit`) if
-    that is larger.
+    The result is the larger of two limits: the general limit for R-hat, and the limit that mixed chains rarely exceed
+    (`combination.Combination.limit`).
     """
     return max(limits.rhat, round(diagnosis.get("rhat_combination_limit", limits.rhat), 3))
 
@@ -188,7 +188,8 @@ def answer_ran(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) ->
     if "acceptance_rate" in diagnosis:
         good_signs.append(f"acceptance {diagnosis['acceptance_rate']:.2f}")
     if "sigma2" in diagnosis:
-        good_signs.append(f"{'regime ok, ' if diagnosis['regime_ok'] == 1 else ''}mean σ² {diagnosis['sigma2']:.2g}")
+        assumptions = "the sampler's assumptions hold, " if diagnosis["regime_ok"] == 1 else ""
+        good_signs.append(f"{assumptions}mean noise variance σ² {diagnosis['sigma2']:.2g}")
     good_signs += filter(None, [spell_settings(noise_scale.remark(diagnosis), spelling())])
     if "diverging" in diagnosis:
         diverging_fraction = diagnosis["diverging"]
@@ -202,7 +203,7 @@ def answer_ran(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) ->
     if "prior_from" in diagnosis:
         prior_text = (
             f"the prior is an approximation, a normal distribution with the moments of {diagnosis['prior_from']}, and "
-            "no diagnostic here measures the difference"
+            "no diagnostic of bnnzoo measures its error"
         )
         return Answer(RAN, "unsure", _sentence([", ".join(good_signs), prior_text]))
     if subspace_text := _describe_missing_directions(diagnosis):
@@ -211,15 +212,15 @@ def answer_ran(diagnosis: Mapping[str, Any], run_findings: Sequence[Finding]) ->
 
 
 def _describe_missing_directions(diagnosis: Mapping[str, Any]) -> str:
-    """Describe the effect of directions that were not sampled on predictions; empty if this effect is small."""
+    """Describe how directions that were not sampled affect the predictions; empty if their effect is small."""
     fraction = diagnosis.get("variance_fraction", 1.0)
     if not fraction < _NEARLY_ALL:
         return ""
     text = f"the sampled directions contribute {fraction:.0%} of the variance of the network's function"
     if diagnosis.get("other_directions") == "linearised":
         return (
-            f"{text}; predictions add an approximation of the other directions, and no diagnostic here measures its "
-            "error"
+            f"{text}; predictions add an approximation of the other directions, and no diagnostic of bnnzoo measures "
+            "its error"
         )
     return f"{text}; the other directions stay at the mode, so the epistemic uncertainty is too small"
 
@@ -284,11 +285,11 @@ def answer_knows(scores: Mapping[str, Estimate]) -> Answer:
     """
     score = next(name for name in _NOVELTY_SCORES if f"ood_auroc_{name}" in scores)
     auroc_value, outside, inside = (scores[f"{part}_{score}"].value for part in ("ood_auroc", "ood", "test"))
-    mean_scores = f"{outside:.2g} on pure noise and {inside:.2g} on test rows"
+    mean_scores = f"{outside:.2g} for random inputs and {inside:.2g} for test rows"
     low, high = OOD_AUROC_LIMITS
     text = (
-        f"{_NOVELTY_SCORES[score]} is {mean_scores}; it distinguishes them with an AUROC of {auroc_value:.2f} (good "
-        f"above {high}, poor below {low})"
+        f"{_NOVELTY_SCORES[score]} is on average {mean_scores}; it separates random inputs from test rows with an "
+        f"AUROC of {auroc_value:.2f} (good above {high}, poor below {low})"
     )
     auroc = scores[f"ood_auroc_{score}"]
     # If all rows are separated, the standard error is zero. With few rows, the rule of three then bounds the error.

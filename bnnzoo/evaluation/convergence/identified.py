@@ -112,7 +112,7 @@ def _is_affine(posterior: NetworkPosterior, inputs: Shaped[Array, "row ..."]) ->
 
 
 def _is_mixture(posterior: AbstractPosterior, inputs: Shaped[np.ndarray, "row ..."]) -> bool:
-    """Whether the distribution of a target is a mixture of several components, which can be permuted."""
+    """Whether the distribution of a target is a mixture of several components, so that components can be permuted."""
     theta = jnp.zeros((posterior.layout.dim,), posterior.dtype)
     output = jax.eval_shape(lambda t: posterior.outputs(t, jnp.asarray(inputs)), theta)
     distribution = posterior.likelihood_at(theta).distribution(jnp.zeros(output.shape[1:], output.dtype))
@@ -141,7 +141,7 @@ def _weights_to_test(predictor: Predictor, dim: int) -> Int[np.ndarray, " weight
 
 
 def _rough_rhats(predictor: Predictor, dim: int) -> Float[np.ndarray, " weight"]:
-    """Return, for each weight, the variance of the means of all half chains, divided by the variance within them."""
+    """Return, for each weight, the variance of the means of the half chains over the variance within half chains."""
     (chains, count), draws = predictor.record.shape, predictor.draws
     sums, square_sums, counts = (np.zeros((2 * chains, size)) for size in (dim, dim, 1))
     reference = np.asarray(draws[0:1][:, :dim], float)

@@ -14,21 +14,21 @@ from bnnzoo.recipe import duration
 _BETWEEN = {"rhat", "rhat_combination", "lp_rhat"}
 """Kinds of findings about an R-hat, which compares the chains with each other."""
 _DISAGREEMENT = _BETWEEN | {"ess_bulk", "ess_tail"}
-"""Kinds of findings that occur if chains are in different modes; the ESS of all chains together is also small then.
+"""Kinds of findings that occur if chains are in different modes: a large R-hat, or a small ESS of all chains together.
 
-The remedy for all of them is a longer run, unless the chains never leave their modes.
+The remedy for these findings is a longer run, unless the chains never leave their modes.
 """
 
 _AGREEMENT = 0.1
-"""Largest value of R-hat - 1 from which the necessary length of a run is computed; above it, the chains disagree."""
+"""Largest R-hat - 1 from which the necessary length of a run is computed; if it is larger, the chains disagree."""
 _MIN_FACTOR = 1.2
-"""Smallest factor by which a longer run is advised, because a run that is hardly longer may miss the limits again."""
+"""Smallest factor by which a longer run is advised; a run that is only slightly longer may miss the limits again."""
 _UNKNOWN_FACTOR = 2.0
 """Factor by which a longer run is advised if the necessary factor cannot be computed."""
 
 
 def bias(diagnosis: Mapping[str, Any]) -> str:
-    """Describe the bias that a sampler without a Metropolis test estimated for itself; empty without an estimate."""
+    """Describe the bias that a sampler without a Metropolis test estimated for its draws; empty without an estimate."""
     if "variance_ratio" not in diagnosis:
         return ""
     error = f" ± {diagnosis['variance_ratio_se']:.1g}" if "variance_ratio_se" in diagnosis else ""

@@ -30,10 +30,11 @@ class Probes(NamedTuple):
 def probe_rows(record: Record, count: int) -> Probes:
     """Select `count` inputs of the file, or all inputs if there are fewer; the selection is deterministic.
 
-    Half of the selected inputs are evenly spaced test rows, or training rows if there are no test rows. The others span
-    the inputs of all rows. They are selected by a QR decomposition with pivoting: the next row is always the row that
-    is farthest from the span of the rows before it. Each row consists of its standardised inputs and a constant. If a
-    feature differs from its mean in only a few rows, one of these rows is therefore selected.
+    Half of the selected inputs are evenly spaced test rows, or training rows if there are no test rows. The other half
+    spans the inputs of all rows. It is selected by a QR decomposition with pivoting: the next row is always the row
+    that is farthest from the span of the rows before it. In the decomposition, each row consists of its standardised
+    inputs and a constant. If a feature differs from its mean in only a few rows, one of these rows is therefore
+    selected.
 
     For a run that keeps predictions, the first `count` inputs of these predictions are returned.
     """

@@ -1,10 +1,10 @@
 """Estimate of what more draws of the same chains would add to the predictions.
 
 The mean log predictive density of training rows is computed from all draws and from the first half of each chain. The
-Monte Carlo error of a predictive density lowers its mean logarithm by an amount that is inversely proportional to the
-number of draws. So the gain of the second half is also an estimate of the gain that is left: with n draws, the mean
-logarithm is still too low by as much as it rose from n / 2 draws to n draws. A chain that still moves to better
-predictions has a gain too.
+difference is the gain of the second half. The Monte Carlo error of a predictive density lowers its mean logarithm by an
+amount that is inversely proportional to the number of draws. The gain from n / 2 to n draws is therefore as large as
+the gain from n to infinitely many draws. So the gain of the second half is an estimate of the remaining gain. The gain
+is also positive if a chain still moves to better predictions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bnnzoo.evaluation.predictions import thinning
 from bnnzoo.evaluation.predictions.predictor import Predictor
 
 LIMIT = 0.005
-"""Largest gain, in nats per row, that more draws may still promise when a run ends early."""
+"""Largest estimate of the remaining gain, in nats per row, at which a run may end early."""
 
 
 class Gain(NamedTuple):

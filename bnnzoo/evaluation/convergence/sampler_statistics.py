@@ -48,7 +48,8 @@ def of_inspection(inspected: str) -> dict[str, float]:
     """Summarise the numbers that the sampler computed in its inspection of each chain at the end of the run.
 
     - `unseen`, `unseen_shift`: fraction of the curvature that the steps miss, and the resulting shift of a mean in
-      standard deviations; mean over chains, or half of the largest value if that is larger.
+      standard deviations. Each number is the mean over the chains or half of the largest value of a chain, whichever is
+      larger.
     - `variance_ratio`: variance of the draws in an average direction, divided by the posterior variance, as estimated
       by a sampler without a Metropolis test; mean over chains. `variance_ratio_se` is its standard error, if the
       sampler reports one.

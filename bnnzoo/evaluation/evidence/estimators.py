@@ -80,8 +80,8 @@ def of_path(predictors: Sequence[Predictor]) -> Evidence:
 
     Raises:
         UsageError: if the runs have different data or target distributions, if a run is approximate or of an unknown
-            model, if only some parameters are sampled, if a file has no training rows, or if the powers are not 0, 1
-            and at least one number in between, each once.
+            model, if only some parameters are sampled, or if a file has no training rows. The powers must be distinct
+            and consist of 0, 1 and at least one number in between.
     """
     records = [predictor.record for predictor in predictors]
     powers = [float(record.attributes["likelihood_power"]) for record in records]
@@ -146,8 +146,9 @@ def of_acceptance(
 ) -> Evidence:
     """Estimate log p(D) from the fraction of accepted proposals of a rejection sampler.
 
-    The sampler accepts a proposal with the mean probability p(D) / k, where k is an upper bound. The estimate is log k
-    plus the log of the accepted fraction, averaged over the chains.
+    The sampler accepts a proposal theta with the probability p(D, theta) / (k q(theta)), where q is the proposal
+    density and k is an upper bound of p(D, theta) / q(theta). The mean of this probability is p(D) / k. The estimate is
+    log k plus the log of the accepted fraction, averaged over the chains.
 
     Args:
         log_bound: log k at each draw.
@@ -158,7 +159,7 @@ def of_acceptance(
     variances = (1 - accepted) / tries.shape[1]
     value = float(np.mean(log_bound[:, -1].astype(np.float64) + np.log(accepted)))
     meaning = (
-        f"the log of k times the accepted fraction of {int(tries.sum())} proposals, where k is the bound of the sampler"
+        f"the log of k times the accepted fraction of {int(tries.sum())} proposals; k is the sampler's upper bound"
     )
     return Evidence(value + log_unit, math.sqrt(variances.sum()) / len(tries), "rejection", meaning)
 
@@ -203,13 +204,14 @@ def _of_modes(predictor: Predictor, log_evidence: Sequence[float]) -> Evidence:
     weights = _log_weights(predictor)
     if weights is None:
         meaning = (
-            f"{description}; the error is unknown, because the draws cannot be weighted: do not trust it; use the "
-            "sampler importance"
+            f"{description}; the error is unknown, because the weights of the draws cannot be computed: do not trust "
+            "it; sample with importance instead"
         )
         return Evidence(gaussian, math.nan, "Laplace", meaning, trusted=False)
     values = weights[best_chain]
     log_mean, se = log_mean_exp(values)
-    too_large = "" if se <= _MAX_ERROR else f"the error of their mean is {se:.2g} nats, more than {_MAX_ERROR:g}"
+    error_text = f"the standard error of the log mean weight is {se:.2g} nats, more than {_MAX_ERROR:g}"
+    too_large = "" if se <= _MAX_ERROR else error_text
     problems = list(filter(None, [weight_tail.problem_of(values), too_large]))
     if problems:
         meaning = (
@@ -285,8 +287,8 @@ def _units(record: Record) -> float:
     """Return the number that is added to convert the log density of all scaled training targets to original units.
 
     Raises:
-        UsageError: if targets are censored and the file has no training rows, so the number of known targets is
-            unknown.
+        UsageError: if targets are censored and the file has no training rows, from which the uncensored targets could
+            be counted.
     """
     if not record.names_a_model or record.attributes["task"] == "classification":
         return 0.0
@@ -301,22 +303,22 @@ def _units(record: Record) -> float:
 
 
 def _check_same(first: Record, other: Record) -> None:
-    """Raise `UsageError` unless two runs have the same training rows and target distribution, of all parameters."""
+    """Raise `UsageError` unless two runs sample all parameters and have the same training rows and target density."""
     if first.attributes["data_sha256"] != other.attributes["data_sha256"]:
         raise UsageError(
-            f"{other.name}: evidence: its training rows differ from those of {first.name}; the runs of a path must "
-            "have the same rows"
+            f"{other.name}: evidence: its training rows differ from those of {first.name}; all runs for one "
+            "estimate must have the same training rows"
         )
     # The recipes are compared as dictionaries, because their components also store line numbers of the recipe file.
     first_recipe, other_recipe = (as_dict(recipe_from(record.attributes["recipe"])) for record in (first, other))
     differing_parts = [name for name in _TARGET if first_recipe.get(name) != other_recipe.get(name)]
     if differing_parts:
         raise UsageError(
-            f"{other.name}: evidence: differs from {first.name} in {' and '.join(differing_parts)}; the runs of a "
-            "path must differ only in [[likelihood_power]]"
+            f"{other.name}: evidence: differs from {first.name} in {' and '.join(differing_parts)}; the runs for "
+            "one estimate may differ only in [[likelihood_power]]"
         )
     if first_recipe["stochastic"] != "all":
         raise UsageError(
-            f"{first.name}: evidence: only some parameters are sampled, and the others were trained again for "
-            "each power; a path needs [[stochastic=all]]"
+            f"{first.name}: evidence: only some parameters are sampled, and the other parameters were trained again "
+            "for each power; sample all runs again with [[stochastic=all]]"
         )

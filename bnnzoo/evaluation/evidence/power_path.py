@@ -72,12 +72,12 @@ def stepping_stones(powers: Float[np.ndarray, " run"], values: Sequence[Float[np
         variance += convergence(np.exp(weights - value)[:, :, None])["mcse"] ** 2
         problem = problem or weight_tail.problem_of(weights)
     if not math.isfinite(variance):
-        problem = problem or "its error is unknown"
+        problem = problem or "its standard error cannot be estimated"
     meaning = (
         "computed as the product of the ratios of the marginal likelihoods at neighbouring powers "
         f"({len(powers)} powers), because the mean log likelihood cannot be integrated over the powers: it is too "
-        "curved between them or has no finite variance at power 0"
-        f"{f'; {problem}: do not trust it, give more powers' if problem else ''}"
+        "curved between neighbouring powers, or the log likelihood has no finite variance at power 0"
+        f"{f'; {problem}: do not trust it, add runs with more powers' if problem else ''}"
     )
     return Evidence(log_ratio_sum, math.sqrt(variance), "stepping stones", meaning, trusted=not problem)
 

@@ -1,1 +1,1 @@
-"""Formulas on arrays, which depend neither on runs nor on models."""
+"""Formulas on arrays, independent of runs and models."""

@@ -29,7 +29,7 @@ def blocks(count: int, numbers_per_element: int) -> Iterator[slice]:
 def row_blocks(num_rows: int, row_size: int) -> Iterator[tuple[Int[np.ndarray, " block"], int]]:
     """Yield blocks of rows that all have the same length, each with its number of real rows.
 
-    The last block is filled up with copies of the last row, which are not counted as real rows.
+    The last block is filled up with copies of the last row. The copies are not counted as real rows.
 
     Args:
         num_rows: number of all rows.

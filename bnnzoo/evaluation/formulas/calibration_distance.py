@@ -18,7 +18,7 @@ All predictions at test rows come from the same training rows, and the interval 
 (`tests/evaluation/test_calibration.py`).
 """
 MARGIN = 0.02
-"""Tolerance: a run is reported as not calibrated if the lower end of the interval of its gap exceeds this number."""
+"""Tolerance: a run is reported as not calibrated if the lower end of the interval of the gap exceeds this number."""
 COARSEST = 0.15
 """A run is reported as calibrated only if the upper end of the interval of its gap is at most this number."""
 
@@ -26,16 +26,17 @@ COARSEST = 0.15
 def half_width(rows: int, targets: int) -> float:
     """Return half of the width of the interval of a gap, by the inequality of Dvoretzky, Kiefer and Wolfowitz.
 
-    There are two curves per target. The error probability 1 - `LEVEL` is divided equally among all curves.
+    Each target has two calibration curves (see `of_intervals`). The error probability 1 - `LEVEL` is divided equally
+    among all curves.
     """
     return math.sqrt(math.log(4 * targets / (1 - LEVEL)) / (2 * rows))
 
 
 class Calibration(NamedTuple):
-    """Largest difference between predicted and observed frequencies on all curves, as a fraction of the rows."""
+    """Calibration gap: largest difference between predicted and observed frequencies, as a fraction of the rows."""
 
     gap: float
-    """Largest difference in the given rows."""
+    """Calibration gap in the given rows."""
     low: float
     high: float
     """The interval from `low` to `high` is a 99 % confidence interval of the gap for new rows."""
@@ -46,8 +47,8 @@ class Calibration(NamedTuple):
 def of_intervals(pit: Float[np.ndarray, "row target"], names: Sequence[str] = ()) -> Calibration:
     """Measure the calibration of a regression from the randomised probability integral transforms (PIT) of its targets.
 
-    If the predictions are calibrated, the transforms are uniform on (0, 1). This also holds for counts. Each target has
-    two curves. The first curve shows the fraction of rows inside each central interval against the probability of the
+    If the predictions are calibrated, the transforms are uniform on (0, 1), also for counts. Each target has two
+    curves. The first curve shows the fraction of rows inside each central interval against the probability of the
     interval; it detects intervals of wrong width. The second curve is the distribution function of the transforms; it
     detects predictions that are too high or too low. Targets are not pooled, because too wide intervals of one target
     would hide too narrow intervals of another. The worst target is reported. The confidence interval follows from the
@@ -91,12 +92,12 @@ def of_classes(
 
         G = max_k |sum_{i <= k} (outcome_i - claim_i)| / rows.
 
-    It needs no bins (Arrieta-Ibarra, Gujral, Tannen, Tygert and Xu 2022, J. Mach. Learn. Res. 23(351)).
+    This gap needs no bins (Arrieta-Ibarra, Gujral, Tannen, Tygert and Xu 2022, J. Mach. Learn. Res. 23(351)).
 
     In one curve, the claim is the probability of the likeliest class, and the event is that this class is the label. In
-    addition, there is a curve for each class: the claim is its probability. The first curve alone is not enough: if a
-    class is predicted too often, predictions of this class are overconfident and those of other classes underconfident.
-    The two errors may cancel.
+    addition, each class has a curve, in which the claim is the probability of this class. The first curve alone is not
+    enough: if a class is predicted too often, predictions of this class are overconfident, and predictions of other
+    classes are underconfident. The two errors may cancel.
 
     If the predictions are calibrated, each sum is a martingale whose supremum is distributed about as the supremum of
     Brownian motion. The error probability 1 - LEVEL is divided among all curves.
@@ -192,7 +193,7 @@ class _Cumulative(NamedTuple):
 
 
 def _largest_deviation(values: Float[np.ndarray, " value"]) -> tuple[float, float]:
-    """Return the largest difference of the empirical distribution function from the uniform one, and its position.
+    """Return the largest difference between the empirical and the uniform distribution function, and its position.
 
     The difference has a sign: it is positive if the empirical distribution function is larger.
     """

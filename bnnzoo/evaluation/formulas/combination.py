@@ -18,19 +18,19 @@ from scipy import linalg, special, stats
 FALSE_ALARM = 1e-3
 """Probability that the R-hat of mixed chains exceeds `Combination.limit`; docs/correctness.md has measurements."""
 MIN_DRAWS = 80
-"""Smallest number of draws per chain for the test, which compares quarters of chains."""
+"""Smallest number of draws per chain for the test, because the test compares quarters of chains."""
 _MAX_COLUMNS, _MAX_ROWS = 200, 8000
 """Largest number of tested quantities (evenly spaced), and approximate largest number of tested draws of all chains."""
 _DRAWS_A_QUANTITY = 5
 """Effective draws that are needed per principal component."""
 _ROUNDING = 1e-8
-"""Smallest variance of a used direction, relative to the largest variance; a smaller one is only rounding error."""
+"""Smallest variance of a used direction, relative to the largest variance; smaller variances are rounding errors."""
 _CUT = 10.0
-"""Largest standardised value; larger ones are clipped."""
+"""Largest standardised value; larger values are clipped."""
 DRAWS_PER_FREEDOM = 6.0
 """Effective draws per degree of freedom of a standard error, calibrated by simulation (benchmarks/combination.py)."""
 _LOST = 2.0
-"""Number that is subtracted from the effective draws of a half, because the mean is estimated from the same draws."""
+"""Number subtracted from the effective draws of a half chain, because its mean is estimated from the same draws."""
 
 
 class Combination(NamedTuple):
@@ -120,9 +120,9 @@ def _measure_combination(
 def _worst_direction(parts: Float[np.ndarray, "part draw value"]) -> Float[np.ndarray, " value"]:
     """Return the direction a that maximises (a' B a) / (a' W a).
 
-    B is the covariance matrix of the means of the parts, and W is the covariance matrix within parts. The search uses
-    only the leading principal components of W. With n effective draws, n / 5 components are used, because the inverse
-    of W cannot be estimated for more.
+    `parts` are segments of the chains. B is the covariance matrix of the means of the parts, and W is the covariance
+    matrix within parts. The search uses only the leading principal components of W. With n effective draws, n / 5
+    components are used, because the inverse of W cannot be estimated for more components.
     """
     means = parts.mean(1)
     centred = parts - means[:, None]
@@ -162,7 +162,7 @@ def _split(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "
 def _standardise(values: Float[np.ndarray, "chain draw value"]) -> Float[np.ndarray, "chain draw value"]:
     """Standardise each quantity by its median and interquartile range, and clip the tails.
 
-    The result is meaningful even if a quantity has no variance.
+    The result is meaningful even if the distribution of a quantity has an infinite variance.
     """
     low, centre, high = np.quantile(values, [0.25, 0.5, 0.75], axis=(0, 1))
     spread = np.where(high > low, (high - low) / 1.349, values.std((0, 1)))

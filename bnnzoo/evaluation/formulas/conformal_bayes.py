@@ -48,18 +48,18 @@ def least_rank(alpha: float, num_rows: int) -> int:
 
 
 class ConformalBayes(NamedTuple):
-    """Test of whether a candidate is in the conformal set of its row, prepared for the training rows of a run."""
+    """Test whether a candidate target is in the conformal set of its row, prepared for the training rows of a run."""
 
     relative: Float[Array | np.ndarray, "draw train"]
-    """p(y_i | x_i, theta_t) sd(x_i, theta_t) of each draw t and row i, divided by the largest value of any draw."""
+    """p(y_i | x_i, theta_t) sd(x_i, theta_t) of each draw t and row i, divided by its largest value over the draws."""
     log_largest: Float[Array | np.ndarray, " train"]
-    """Logarithm of this largest value for each training row."""
+    """Logarithm of the largest value of p(y_i | x_i, theta_t) sd(x_i, theta_t) over the draws t, for each row i."""
     log_weights: Float[Array | np.ndarray, " draw"]
     """Log weights of the draws in the run, such as the weights of an importance sampler."""
     power: float | Array
     """Power of the likelihood in the posterior."""
     alpha: float
-    """One minus the level."""
+    """One minus the level of the sets."""
 
     @classmethod
     def from_log_scores(

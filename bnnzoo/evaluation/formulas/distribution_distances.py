@@ -16,9 +16,10 @@ def total_variation(
 ) -> Float[np.ndarray, "*row"]:
     """Return the total variation distance, sup_A |P(A) - Q(A)|, over sets A that are unions of bins.
 
-    It is half of the sum of |P(bin) - Q(bin)| (Levin and Peres 2017, Markov Chains and Mixing Times, proposition 4.2).
-    The bins lie between neighbouring points and outside of them, so the value is at most the distance of the
-    distributions. If the variables are whole numbers, and all whole numbers are points, the value equals the distance.
+    The value is half of the sum of |P(bin) - Q(bin)| (Levin and Peres 2017, Markov Chains and Mixing Times, proposition
+    4.2). The bins lie between neighbouring points and outside of all points, so the value is at most the distance of
+    the distributions. If the variables are whole numbers, and all whole numbers are points, the value equals the
+    distance.
 
     Args:
         first: the distribution function of P at increasing points.
@@ -75,8 +76,8 @@ def class_energy_distance(
 ) -> Float[np.ndarray, " row"]:
     """Return the squared energy distance, sum_c (p_c - q_c)^2, of class probabilities p and q.
 
-    It is 2 E d(X, Y) - E d(X, X') - E d(Y, Y') for independent X, X' from p and Y, Y' from q. The distance d is 1 for
-    different classes and 0 for equal classes.
+    The squared distance is 2 E d(X, Y) - E d(X, X') - E d(Y, Y') for independent X, X' from p and Y, Y' from q, where d
+    is 1 for different classes and 0 for equal classes.
     """
     return ((first - second) ** 2).sum(-1)
 

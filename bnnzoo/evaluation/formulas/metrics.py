@@ -26,7 +26,7 @@ class Estimate(NamedTuple):
             difference of two metrics on the same rows follows from the difference of their influences.
         mcse: Monte Carlo standard error; None if it is unknown.
         is_fraction: whether the value is a fraction of rows. The standard error is then half of the width of Wilson's
-            one-sigma interval, which is not 0 if all rows agree.
+            one-sigma interval. This width is not 0 even if all rows agree.
     """
 
     value: int | float
@@ -93,7 +93,7 @@ def negative_log_likelihood(log_density: Rows) -> Estimate:
     """Return the negative log-likelihood -mean_i log p(y_i | x_i, data), the mean over the rows i.
 
     Args:
-        log_density: log density of each row under the predictive distribution, which is the mixture over all draws.
+        log_density: log density of each row under the predictive distribution, the mixture over all draws.
     """
     return mean(-np.asarray(log_density, np.float64))
 
@@ -128,7 +128,7 @@ def coverage(pit: Table, level: float) -> Estimate:
 
 
 def pit_distance(pit: Table) -> float:
-    """Return the largest Kolmogorov-Smirnov distance of a target's probability integral transforms from uniform."""
+    """Return the Kolmogorov-Smirnov distance of the PIT of a target from uniform; the largest of all targets."""
     return max(float(stats.kstest(pit[:, i], "uniform").statistic) for i in range(pit.shape[1]))
 
 
@@ -167,9 +167,9 @@ def expected_calibration_error(
 def auroc(scores: Rows, positive: Bool[np.ndarray, " row"]) -> Estimate:
     """Return the area under the ROC curve (AUROC).
 
-    It is the probability that a random positive row has a higher score than a random negative row. Equal scores count
-    one half. The standard error uses the placement values of DeLong, DeLong and Clarke-Pearson (1988). The value is NaN
-    if there are no positive or no negative rows.
+    The AUROC is the probability that a random positive row has a higher score than a random negative row. Equal scores
+    count one half. The standard error uses the placement values of DeLong, DeLong and Clarke-Pearson (1988). The value
+    is NaN if there are no positive or no negative rows.
     """
     scores = np.asarray(scores, np.float64)
     num_positive, num_negative = int(positive.sum()), int((~positive).sum())
@@ -187,8 +187,8 @@ def auroc(scores: Rows, positive: Bool[np.ndarray, " row"]) -> Estimate:
 def auroc_of_classes(labels: Labels, probabilities: Probabilities) -> Estimate:
     """Return the AUROC of class probabilities.
 
-    With two classes, it is the AUROC of the second class. With more classes, it is the mean over the observed classes
-    of the AUROC of one class against all others.
+    With two classes, the result is the AUROC of the second class. With more classes, each observed class is compared
+    with all other classes, and the result is the mean of these AUROCs.
     """
     classes = [1] if probabilities.shape[1] == 2 else list(np.unique(labels))
     class_estimates = [auroc(probabilities[:, label], labels == label) for label in classes]

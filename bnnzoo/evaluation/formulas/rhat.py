@@ -100,9 +100,9 @@ def between_chains(values: Float[np.ndarray, "chain draw value"]) -> dict[str, i
     """Measure how well the chains agree.
 
     `between_share` is the fraction of the variance of a value that is between the means of the chains, averaged over
-    the values. It is 0 if the chains have equal means. `modes` is the number of groups of chains. Two chains are in the
-    same group if the root mean square over values of (difference of their means) / (sd within chains) is at most 1, or
-    if such pairs connect them.
+    the values. `between_share` is 0 if the chains have equal means. `modes` is the number of groups of chains. Two
+    chains are in the same group if the root mean square over values of (difference of their means) / (sd within chains)
+    is at most 1, or if such pairs connect them.
     """
     means, variances = values.mean(1), values.var(1)
     between, within = means.var(0), variances.mean(0)

@@ -17,11 +17,11 @@ from scipy import stats
 from bnnzoo.evaluation.formulas.combination import DRAWS_PER_FREEDOM, normal_scores
 
 LEVEL = 0.01
-"""Probability that the test reports a drift of stationary chains. docs/correctness.md has measurements of it."""
+"""Probability that the test reports a drift of stationary chains; docs/correctness.md has measurements."""
 MIN_EFFECTIVE = 100.0
-"""Effective draws per chain that a settled run needs. With fewer, the test often misses the drift of one chain."""
+"""Effective draws per chain that a settled run requires; with fewer draws, a drift of one chain is often missed."""
 MIN_DRAWS = 80
-"""Smallest number of draws per chain for the test, which compares the two halves of each chain."""
+"""Smallest number of draws per chain for the test, because the test compares the halves of each chain."""
 _MAX_COLUMNS, _MAX_DRAWS = 100, 1000
 """Largest number of values of a quantity, and largest number of draws per chain, that are tested (evenly spaced)."""
 
@@ -34,7 +34,7 @@ class Settling(NamedTuple):
     drift_of: str
     """Name of the quantity with the smallest p-value."""
     within_ess: float
-    """Smallest number of effective draws of a tested value, per chain and averaged over the chains."""
+    """Smallest number of effective draws of all tested values. The number is per chain, averaged over the chains."""
     within_ess_of: str
     """Name of the quantity with the smallest number of effective draws."""
 
@@ -44,10 +44,11 @@ def measure_settling(quantities: Mapping[str, Float[np.ndarray, "chain draw *val
 
     The mean of each chain is subtracted from its values, and the deviations are converted to normal scores. The
     difference of a chain is the mean score of its second half minus the mean score of its first half. Each value is
-    tested twice. The first test is a t-test of whether the mean difference of the chains is 0. It detects a drift that
-    is common to all chains, and needs at least three chains. The second test is an F-test of whether the mean square of
-    the differences is larger than their standard error explains. It detects a drift of single chains. This standard
-    error comes from the autocorrelation within the chains. The p-values have a Bonferroni correction.
+    tested twice. The first test is a t-test of whether the mean difference of the chains is 0. The t-test detects a
+    drift that is common to all chains, and needs at least three chains. The second test is an F-test of whether the
+    mean square of the differences is larger than their standard error explains. The standard error comes from the
+    autocorrelation within the chains. The F-test detects a drift of single chains. The p-values have a Bonferroni
+    correction.
 
     Args:
         quantities: values of each quantity, by name.
@@ -104,7 +105,7 @@ def _test_columns(
 def _effective_draws(parts: Float[np.ndarray, "part draw value"]) -> Float[np.ndarray, " value"]:
     """Return the effective number of draws of the mean of one part, by Geyer's initial monotone sequence.
 
-    The autocovariances are averaged over all parts. They are computed by a fast Fourier transform. See Geyer 1992,
+    The autocovariances are computed by a fast Fourier transform, and averaged over all parts. See Geyer 1992,
     Statistical Science 7(4).
     """
     length = parts.shape[1]

@@ -22,7 +22,7 @@ class Stacking(NamedTuple):
 
     weights: Float[np.ndarray, " chain"]
     gain: float
-    """Mean log predictive density per row with these weights, minus the mean with equal weights, in nats.
+    """Mean log predictive density per row with `weights`, minus the mean with equal weights, in nats.
 
     The gain of a row is computed with weights from other rows, so it is not increased by the choice of the weights."""
     error: float

@@ -50,5 +50,5 @@ def of_weights(log_weights: Float[np.ndarray, "*draws"]) -> tuple[Finding, ...]:
 
 
 def problem_of(log_weights: Float[np.ndarray, "*draws"]) -> str:
-    """Return the finding of `of_weights` in a few words; empty if there is no finding."""
+    """Return the finding of `of_weights` as text without advice; empty if there is no finding."""
     return "".join(f"{finding.label} is {finding.value:.2g}" for finding in of_weights(log_weights))

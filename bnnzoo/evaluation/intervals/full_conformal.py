@@ -40,7 +40,7 @@ class Ready(NamedTuple):
 
 
 def objection(predictor: Predictor) -> str:
-    """Return the reason why the run has no conformal intervals without calibration rows; else empty."""
+    """Return why conformal intervals of the run require calibration rows; empty if they do not."""
     record = predictor.record
     attributes = record.attributes
     if attributes["exactness"] != "exact":
@@ -199,5 +199,5 @@ def _refusal(predictor: Predictor, problem: str) -> str:
     record = predictor.record
     remedy = "use [[calibration=FILE]] with rows that have targets and were used neither to train nor to test"
     if record.has_test_rows and uncensored_rows(record.test_rows()[1]).all():
-        remedy += ", or, for other rows than the run's test rows, [[calibration=test]]"
+        remedy += ", or [[calibration=test]] for rows that are not the test rows of the run"
     return f"cannot compute conformal intervals without calibration rows: {problem}; {remedy}"

@@ -2,7 +2,7 @@
 
 For exact draws, conformal intervals need only the draws and the training rows (`full_conformal`). For other draws, the
 user must give calibration rows (`split_conformal`). The test rows of the run are used for calibration only if the user
-asks for it.
+requests it (`TEST_ROWS`).
 """
 
 from __future__ import annotations
@@ -68,16 +68,15 @@ def refuse_unused_calibration(interval: str, calibration: Any) -> None:
         )
 
 
-def refuse_for_new_rows(interval: str | None) -> None:
-    """Raise an error if intervals are requested for rows that are drawn from a density.
+def refuse_for_new_rows(**settings: Any) -> None:
+    """Raise an error if a setting that needs inputs is given for rows that are drawn from a density.
 
     Raises:
-        UsageError: if an interval was requested.
+        UsageError: if a value of `settings` is not None.
     """
-    if interval is not None:
-        raise UsageError(
-            "[[interval]]: is not supported for rows drawn from a density; remove [[interval]] or [[draws]]"
-        )
+    for name, value in settings.items():
+        if value is not None:
+            raise UsageError(f"[[{name}]]: is not supported for rows drawn from a density; remove [[{name}]]")
 
 
 def calibration_rows(
@@ -115,18 +114,19 @@ def checked_calibration(
     y = y[..., 0] if y.ndim == 3 else y
     if predictor.record.has_training_rows and _are_mostly_rows_of((x, y), predictor.record.training_rows(None)):
         raise UsageError(
-            "[[calibration]]: most of the rows are training rows, whose errors are too small; use other rows"
+            "[[calibration]]: most of the rows are training rows, where prediction errors are too small; give rows "
+            "that the run was not trained on"
         )
     if scored is not None and (_are_mostly_rows_of((x, y), scored) or _mostly_among((x,), scored[:1])):
         raise UsageError(
-            "[[calibration]]: most of the rows are also the rows whose coverage is measured; give other rows with "
-            "[[data]] or [[calibration]]"
+            "[[calibration]]: most of the rows are also the rows whose coverage is measured; give different rows "
+            "as [[data]] and as [[calibration]]"
         )
     return x, y
 
 
 def _are_mostly_rows_of(rows: tuple[np.ndarray, np.ndarray], others: tuple[np.ndarray, np.ndarray]) -> bool:
-    """Whether rows are exactly the other rows, or most of them are among the other rows that are not censored.
+    """Whether rows equal the uncensored other rows, or most rows are among the uncensored other rows.
 
     Args:
         rows: inputs and targets, without censored targets.
@@ -142,8 +142,8 @@ def _are_mostly_rows_of(rows: tuple[np.ndarray, np.ndarray], others: tuple[np.nd
 def _mostly_among(rows: tuple[np.ndarray, ...], others: tuple[np.ndarray, ...]) -> bool:
     """Whether more than half of the rows (arrays with the same first axis) also occur among the other rows.
 
-    The result is false if most of the other rows are repeated among themselves, as with a single input of few levels.
-    Equal rows then need not be the same measurement.
+    The result is false if most of the other rows are duplicates, for example because a single input has few distinct
+    values. Equal rows are then often different measurements.
     """
     keys, other_keys = _row_keys(rows), _row_keys(others)
     distinct = set(other_keys)
@@ -194,8 +194,8 @@ def intervals(
         x: inputs.
         interval: "bayesian", the central interval of the predictive distribution, or "conformal".
         level: probability that an interval contains the target.
-        calibration: inputs and targets of calibration rows. Conformal intervals need them if the draws are not exact;
-            if they are given, they are always used.
+        calibration: inputs and targets of calibration rows. Conformal intervals require calibration rows if the draws
+            are not exact, and always use calibration rows if these are given.
         observer: function that is called with the progress.
 
     Raises:

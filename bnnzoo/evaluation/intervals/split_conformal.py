@@ -30,7 +30,7 @@ def intervals(
     """Return the lower and the upper ends of each target's interval, in original units.
 
     The level holds for each target separately. If the targets are whole numbers, the ends are whole numbers too. If the
-    lower end would exceed the upper end, both ends are their midpoint, which need not be a whole number.
+    lower end would exceed the upper end, both ends are set to their midpoint. The midpoint need not be a whole number.
 
     Raises:
         UsageError: if there are too few calibration rows for the level.

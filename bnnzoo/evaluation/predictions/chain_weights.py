@@ -16,12 +16,12 @@ _MIN_DRAWS = 10
 def by_stacking(predictor: Predictor) -> Stacking | None:
     """Compute the weights from leave-one-out predictions of training rows under each chain alone.
 
-    At most 500 evenly spaced rows are used. Rows with a large Pareto k are not left out: it is large where a chain
-    predicts badly, and these rows distinguish the chains.
+    At most 500 evenly spaced rows are used. Rows with a large Pareto k are not left out: Pareto k is large where a
+    chain predicts badly, and rows with bad predictions distinguish the chains.
 
     Returns:
         The weights; None for a single chain, for weighted or approximate draws, for an unknown model, with fewer than
-        ten draws per chain, and with fewer than 20 usable training rows in the file.
+        ten draws per chain, or with fewer than 20 usable training rows in the file.
     """
     record = predictor.record
     chains, _ = record.shape

@@ -7,7 +7,7 @@ import pandas as pd
 from jaxtyping import Float
 
 _PLAIN_FROM, _PLAIN_TO = 1e-9, 1e15
-"""Range of the absolute values in a column that is written without exponents."""
+"""Smallest and largest absolute value for which a column is written without exponents."""
 
 
 def csv_text(frame: pd.DataFrame) -> str:

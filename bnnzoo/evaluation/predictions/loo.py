@@ -23,7 +23,7 @@ from bnnzoo.recipe import recipe_from
 _ROWS = 2000
 """Largest number of training rows that are predicted, evenly spaced."""
 _EQUAL_WEIGHTS_ESS = 0.99
-"""Effective sample size per draw above which weights count as equal if no tail can be fitted to them."""
+"""Effective sample size per draw above which weights count as equal if no tail can be fitted to the weights."""
 
 
 class Loo(NamedTuple):
@@ -48,7 +48,7 @@ def leave_one_out(
     Args:
         log_likelihood: log p(y_i | x_i, theta) of each draw and row.
         power: power of the likelihood in the posterior. The weight of a draw is the likelihood of the row to the power
-            -`power`, which removes the row from the posterior.
+            -`power`. This weight removes the row from the posterior.
     """
     values = np.asarray(log_likelihood, np.float64)
     count = values.shape[0] * values.shape[1]
@@ -64,9 +64,10 @@ def leave_one_out(
 
 
 def has_stuck_chains(log_likelihood: Float[np.ndarray, "chain draw row"]) -> bool:
-    """Whether all draws of each chain have the same log likelihoods, so that their equal weights mean nothing.
+    """Whether all draws of each chain have the same log likelihoods; equal importance weights are then meaningless.
 
-    Log likelihoods of exactly 0 are rounded probabilities of a confident classifier, which can be equal for all draws.
+    If all log likelihoods are exactly 0, the result is false: a confident classifier has probabilities that round to 1,
+    even for draws that differ.
     """
     return bool((log_likelihood == log_likelihood[:, :1]).all() and log_likelihood.any())
 
@@ -126,7 +127,7 @@ def caveat(record: Record) -> str:
 
 
 def _samples_all_directions(attributes: Mapping[str, Any]) -> bool:
-    """Whether a subspace is sampled that contains all directions of the parameter space, without an approximation."""
+    """Whether the sampled subspace contains all directions of the parameter space, none of them approximated."""
     subspace = json.loads(attributes.get("subspace", "{}"))
     return subspace.get("kind") == "identified" and subspace["directions"] == subspace["parameters"]
 
@@ -162,7 +163,7 @@ def smooth_weights(
 
 
 def _relative_ess(values: Float[np.ndarray, "chain draw row"], max_rows: int = 50) -> float:
-    """Return the effective sample size per draw of the likelihood, averaged over some rows.
+    """Return the relative ESS of the likelihood (effective sample size divided by draws), averaged over some rows.
 
     The smoothing computes the length of the tail from this number. The result is 1 if no estimate is possible.
     """

@@ -2,8 +2,8 @@
 
 The density and the distribution function are exact sums over the draws. The network is evaluated once per draw and row,
 in the precision of the run and in blocks of rows. All further computations use the stored outputs of all draws at once.
-They use float64, because special functions of counts and of tails need this accuracy. For a NumPyro model they use the
-precision of the run, because the code of the model may set types itself.
+The further computations use float64, because special functions of counts and of tails need this accuracy. For a NumPyro
+model, they use the precision of the run, because the code of the model may set types itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DrawMixture(eqx.Module):
     """Logarithms of the normalised weights."""
 
     def likelihood(self, arrays: Any) -> OutputDistribution:
-        """Return the likelihood of the draw whose part of `self.arrays` is `arrays`."""
+        """Return the likelihood of one draw; `arrays` is the entry of the draw in `self.arrays`."""
         return eqx.combine(arrays, self.rest)
 
 
@@ -252,9 +252,9 @@ def map_rows(
         predictor: the predictor of a run.
         x: inputs as `new_rows.inputs_of` returns them.
         values_per_row: number of values that `compute` computes at a time for each draw and row.
-        compute: function of the indices of the rows in a block, and their mixture. It returns an array [value, row,
-            ...]. All blocks have the same length: the last block is filled up with copies of the last row, whose
-            results are dropped.
+        compute: function of the indices of the rows in a block, and their mixture. The function returns an array
+            [value, row, ...]. All blocks have the same length: the last block is filled up with copies of the last row,
+            whose results are dropped.
         observer: function that is called with the progress.
     """
     precision = "float64" if isinstance(predictor.posterior, NetworkPosterior) else predictor.precision

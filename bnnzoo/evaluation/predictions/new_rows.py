@@ -56,5 +56,5 @@ def _warn_of_codes(predictor: Predictor, x: np.ndarray, y: np.ndarray | None, wh
 
 
 def _name_of(spec: Any) -> str:
-    """Return the name of the rows `spec` for messages."""
+    """Return a name for the rows that `spec` specifies, for use in messages."""
     return str(spec) if isinstance(spec, str | Path) else "data" if is_frame(spec) else "x"

@@ -74,8 +74,8 @@ def of_run(predictor: Predictor, log_sds: Float[np.ndarray, "chain draw row targ
 def target_sd(predictor: Predictor) -> Float[np.ndarray, " target"]:
     """Return the standard deviations of the training targets.
 
-    The result is the scales of the scaler, which are 1 for targets that are not standardised. Only if there are several
-    targets and none is standardised, the standard deviations are computed from the training rows.
+    The standard deviations are those of the scaler, where a target that is not standardised has the value 1. If there
+    are several targets and none is standardised, the standard deviations are computed from the training rows instead.
     """
     sd = predictor.scaler.y_sd.astype(np.float64)
     if len(sd) == 1 or predictor.classifies or np.any(sd != 1) or not predictor.record.has_training_targets:

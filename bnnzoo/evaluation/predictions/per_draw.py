@@ -1,6 +1,6 @@
 """Predictions of each draw, as arrays [draw, row, ...]: samples, means, log scales and log likelihoods.
 
-They are computed in blocks of rows and of draws.
+The predictions are computed in blocks of rows and of draws.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def samples(
         draws: the draws theta_s.
         x: inputs in the form that the network takes.
         numbers: seeds of the rows; by default their positions. Rows with equal seeds have the same noise.
-        first_draw: index of the first draw in `draws`; the indices of the others follow.
+        first_draw: index of the first of the `draws` in the run; the indices of the other draws are consecutive.
         arrange: for a density, function that converts rows to inputs of the network. Whole rows are then sampled, and
             `x` determines only their number.
         key: PRNG key.

@@ -1,8 +1,8 @@
 """Predictive distribution of some rows as an object, in original units.
 
-It is the mixture p(y | x) = sum_s w_s p(y | x, theta_s) over all draws theta_s of a run, with weights w_s. Densities
-and distribution functions are exact sums over the draws. The distribution of a target given a draw is a distribution
-of NumPyro.
+The distribution is the mixture p(y | x) = sum_s w_s p(y | x, theta_s) over all draws theta_s of a run, with weights
+w_s. Densities and distribution functions are exact sums over the draws. The distribution of a target given a draw is a
+distribution of NumPyro.
 """
 
 from __future__ import annotations
@@ -92,19 +92,19 @@ class PredictiveDistribution:
 
     @property
     def sd(self) -> Float[np.ndarray, "row *target"]:
-        """Standard deviation of the mixture, from the noise given a draw and from the variance of the draws' means."""
+        """Standard deviation of the mixture: root of the sum of the aleatoric and the epistemic variance."""
         self._require_numbers("sd")
         return self._shaped(self._network_sd * self._target_units)
 
     @property
     def aleatoric_sd(self) -> Float[np.ndarray, "row *target"]:
-        """Root of the variance of the target given a draw, averaged over the draws."""
+        """Square root of the mean over draws of the variance of the target given a draw."""
         self._require_numbers("aleatoric_sd")
         return self._shaped(np.sqrt(np.asarray(self._moments.aleatoric, np.float64)) * self._target_units)
 
     @property
     def epistemic_sd(self) -> Float[np.ndarray, "row *target"]:
-        """Root of the variance between the means of the draws."""
+        """Square root of the variance over draws of the mean of the target given a draw."""
         self._require_numbers("epistemic_sd")
         return self._shaped(np.sqrt(np.asarray(self._moments.epistemic, np.float64)) * self._target_units)
 

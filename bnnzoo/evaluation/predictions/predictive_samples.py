@@ -22,7 +22,7 @@ QUANTILES = (0.05, 0.5, 0.95)
 _MIN_SAMPLES = 1000
 """Smallest number of samples from which a quantile is computed; with fewer draws, each draw gives several samples."""
 _DENSITY_SAMPLES = 2**17
-"""Smallest number of samples from a density, which all test rows share.
+"""Smallest number of samples from a density; all test rows share the samples.
 
 The standard error of a distribution function that is estimated from independent samples is then at most 0.0014.
 """

@@ -43,7 +43,7 @@ class Predictor:
     Args:
         record: the run file.
         model: the model or posterior that was sampled; needed if the file does not specify the model.
-        row_map: evaluation of functions of rows, by default in this process.
+        row_map: function that evaluates functions of rows, for example on other machines; by default in this process.
 
     Raises:
         UsageError: on first use, if the model is unknown or cannot predict at new inputs.
@@ -56,11 +56,11 @@ class Predictor:
         self.record, self.model, self.row_map = record, model, row_map
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the content of the file, because other machines may not see it."""
+        """Pickle the content of the file, because other machines may not have access to the file."""
         return row_functions.predictor_of_file, (row_functions.file_content(self.record), self.model)
 
     def with_row_map(self, row_map: RowMap) -> Predictor:
-        """Return a copy that maps over rows with `row_map`, for example on the workers of a Dask cluster."""
+        """Return a copy that uses another `row_map`, for example one for the workers of a Dask cluster."""
         return self._with(self.record, row_map)
 
     def _with(self, record: Record, row_map: RowMap = map_locally) -> Predictor:
@@ -225,9 +225,9 @@ class Predictor:
         return self._with(self.record.thinned(stride, most_rows))
 
     def of_sampled_directions(self) -> Predictor:
-        """Return a predictor whose predictions leave out the directions that are not sampled, for convergence tests.
+        """Return a predictor for convergence tests, whose predictions leave out the directions that are not sampled.
 
-        The draws of the other directions are independent. With them, chains would seem to agree better than they do.
+        In the other directions, the draws are independent, so chains would seem to agree better than they do.
         """
         if not self.predicts or (restored := self._restored_model.without_others()) is self._restored_model:
             return self
@@ -239,7 +239,7 @@ class Predictor:
     def row_cost(self) -> float:
         """Number of floating-point operations for the prediction of one row from one draw.
 
-        It is the number that XLA counts before compilation, but at least two operations per parameter.
+        XLA counts the operations before compilation. The result is at least two operations per parameter.
         """
         min_operations = 2.0 * sum(self.draws.widths)
         row = self.inputs(self.record.probes(1))
@@ -284,8 +284,8 @@ class Predictor:
 
         Args:
             index: indices of the draws.
-            predicted: function of a piece of draws, and of the position of the first draw of this piece in `index`. It
-                returns one value per draw, or one sum per piece.
+            predicted: function of a piece of draws, and of the position of the first draw of this piece in `index`. The
+                function returns one value per draw, or one sum per piece.
         """
         with backend.arithmetic(self.precision):
             piece_values = [

@@ -1,4 +1,4 @@
-"""Values of some rows under the draws of a run. A `RowMap` can evaluate these functions for shards of the rows."""
+"""Functions of the rows and draws of a run. A `RowMap` can evaluate these functions for shards of the rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def sums(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."] | None, *, apart: bool
 ) -> Sums:
-    """Return the sums over draws of some rows, see `Predictor.sums`."""
+    """Return the sums over draws for the rows `x` and `y`; see `Predictor.sums`."""
     inputs, parts = predictor.inputs(x), predictive.batches(*predictor.record.shape)
     target = None if y is None else predictor.scaler.scale_targets(y)
     weights = predictor.record.weights
@@ -42,7 +42,7 @@ def log_likelihoods(
     draw_numbers: Int[np.ndarray, " kept"],
     linearised: bool,
 ) -> Float[np.ndarray, "draw row"]:
-    """Return the log-likelihood of some rows under each kept draw, as a density in the units of the network."""
+    """Return the log-likelihood of each row under each kept draw, as a density in the units of the network."""
     inputs, target = predictor.inputs(x), predictor.scaler.scale_targets(y)
     dim = predictor.posterior.layout.dim
 
@@ -54,7 +54,7 @@ def log_likelihoods(
 
 
 def file_content(record: Record) -> bytes:
-    """Return the content of a run's file; for a run in memory or in part files, of a file with the same groups."""
+    """Return the content of the run file; a run in memory or in part files is first written to a temporary file."""
     if record.file is not None and store.run_state(record.file) in ("partial", "complete"):
         return record.file.read_bytes()
     with tempfile.TemporaryDirectory(prefix="bnnzoo-") as folder:

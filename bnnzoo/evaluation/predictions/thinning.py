@@ -16,7 +16,7 @@ from bnnzoo.evaluation.predictions.predictor import Predictor
 PROBES = 50
 """Number of inputs at which convergence is tested."""
 _WORK = 5e10
-"""Largest number of floating-point operations for predictions, which take about ten seconds on two cores."""
+"""Largest number of floating-point operations for predictions, about ten seconds of work on two cores."""
 _DIAGNOSIS_BYTES, _PAGE_BYTES = IN_MEMORY_BYTES // 2, IN_MEMORY_BYTES // 4
 """Largest size of the draws that are used for a verdict, and of the draws that are used for a report.
 
@@ -29,7 +29,7 @@ _MIN_DRAWS, _MIN_PAGE_DRAWS = 250, 50
 A verdict requires 100 effective draws per chain; a report requires fewer.
 """
 _DENSITY_ROWS, _MIN_DENSITY_ROWS = 500, 50
-"""Largest and smallest number of training rows, evenly spaced, whose log density is tested."""
+"""Largest and smallest number of training rows, evenly spaced, whose log-likelihood is tested."""
 _PAGE_ROWS, _MIN_PAGE_ROWS = 5000, 250
 """Largest number of test rows in a report, and smallest number to which the computing time may limit them."""
 _PAGE_PASSES = 8
@@ -45,7 +45,7 @@ def for_diagnosis(predictor: Predictor, num_probes: int = PROBES) -> Predictor:
 
 
 def density_rows(predictor: Predictor, num_probes: int) -> int:
-    """Return the number of training rows whose log density is tested with the draws of `predictor`."""
+    """Return the number of training rows whose log-likelihood is tested with the draws of `predictor`."""
     affordable = _WORK / (len(predictor.draws) * predictor.row_cost) - 2 * num_probes
     return int(np.clip(affordable, _MIN_DENSITY_ROWS, _DENSITY_ROWS))
 

@@ -25,8 +25,8 @@ from bnnzoo.store import schema
 _UNEVEN = 0.1
 """Largest difference, in nats per row, at which a density of rounded targets counts as smooth.
 
-The difference is the mean over rows of log(density * rounding step) minus log(probability of the rounding interval), as
-an absolute value.
+The difference is the absolute value of the mean over rows of log(density * rounding step) - log(probability of the
+rounding interval).
 """
 
 
@@ -40,7 +40,8 @@ class Evaluation(NamedTuple):
 def of_rows(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], y: Shaped[np.ndarray, "row ..."]) -> Evaluation:
     """Compute the metrics of the predictions at `x` for the targets `y`.
 
-    Each metric has a standard error over the rows and a Monte Carlo error over the draws, where they are known.
+    Each metric has a standard error over the rows and a Monte Carlo error over the draws, unless these errors are
+    unknown.
 
     If some targets are censored, `nll` uses the density of the known values and the probability of the censored
     intervals. All other metrics, except `nll_standardised`, use only the rows without censored targets. The metric

@@ -19,7 +19,7 @@ from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.store.schema import targets_of
 
 _BEST_OF_ROWS = 2000
-"""Largest number of training rows whose likelihood selects the best draw if the draws have no recorded log density."""
+"""Largest number of training rows from which the best draw is selected if the log density was not recorded."""
 
 Scores = dict[str, Float[np.ndarray, " _"]]
 
@@ -42,17 +42,18 @@ class OodScores:
     outside: Scores
     single_inside: Scores
     single_outside: Scores
-    """Scores of the best draw; without entries if the best draw is unknown."""
+    """Scores `outside` of the best draw; like `single_inside`, an empty dictionary if the best draw is unknown."""
 
     def summary(self) -> dict[str, int | float]:
         """Return `estimates` as a flat dictionary."""
         return metrics.flat(self.estimates())
 
     def estimates(self) -> dict[str, Estimate]:
-        """Return the mean of each score on familiar and on unfamiliar rows, and two measures of their separation.
+        """Return the mean of each score on familiar and on unfamiliar rows, and two measures of separation.
 
-        The measures are the AUROC for the detection of unfamiliar rows, and the false positive rate. This rate is the
-        fraction of unfamiliar rows that pass as familiar at the threshold that 95 % of the familiar rows pass.
+        The measures are the AUROC for the detection of unfamiliar rows, and the false positive rate. The false positive
+        rate is the fraction of unfamiliar rows that pass as familiar at the threshold that 95 % of the familiar rows
+        pass.
         """
         estimates = {"ood_rows": Estimate(len(next(iter(self.outside.values()))))}
         pairs = (("", self.inside, self.outside), ("_single", self.single_inside, self.single_outside))

@@ -1,7 +1,7 @@
-"""Distances between the predictions of a run and those of a reference, with the reference's own Monte Carlo error.
+"""Distances between the predictions of a run and of a reference run, with the Monte Carlo error of the reference.
 
 The predictive distribution of the reference is computed for each chain. The distribution of any half of the chains is
-then a mean, so all divisions into halves cost no further predictions.
+then the mean over its chains, so all divisions into halves cost no further predictions.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Distance(NamedTuple):
 class ReferenceDistances(NamedTuple):
     """The numbers that compare a run with a reference, and the same numbers for two halves of the reference.
 
-    `floor` compares one half of the reference's chains with the other half: the mean over all divisions into halves. It
-    has only the distances and `agreement`, the fraction of inputs with the same most probable class.
+    `floor` compares one half of the reference's chains with the other half, and averages over all divisions into
+    halves. It contains only the distances and `agreement`, the fraction of inputs with the same most probable class.
     """
 
     numbers: dict[str, Distance]
@@ -65,7 +65,8 @@ class _Predictions(NamedTuple):
     Attributes:
         distribution: the distribution function at the points [point, row, target], or class probabilities [row, class].
         mean: the means of the targets [row, target], or the class probabilities.
-        within: the variance of the mean over the draws [row, target], or the mean over draws of the entropy [row, 1].
+        within: the variance over draws of the mean of the target [row, target], or the mean over draws of the entropy
+            of the class [row, 1].
         log_density: log density of the test targets [test_row].
     """
 
@@ -76,7 +77,7 @@ class _Predictions(NamedTuple):
 
 
 def compare(run: Predictor, reference: Predictor) -> ReferenceDistances:
-    """Compare the predictions of a run with those of a reference at the reference's inputs.
+    """Compare the predictions of a run and of a reference at the inputs of the reference.
 
     Raises:
         UsageError: if the reference has an odd number of chains, or if the likelihood has no distribution function.
@@ -156,7 +157,7 @@ def _predictions(
     x: Shaped[np.ndarray, "row ..."],
     points: Float[np.ndarray, "point row target"] | None,
 ) -> _Predictions:
-    """Return the predictions of all draws of `predictor`."""
+    """Return the predictions of `predictor` from all its draws."""
     moments, distribution = predictor.moments(x), PredictiveDistribution(predictor, x)
     log_density = np.zeros(0)
     if reference.record.has_test_rows:

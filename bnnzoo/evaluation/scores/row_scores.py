@@ -97,8 +97,8 @@ def regression(
 
     The `_standardised` log densities and, with one target, the `_standardised` RMSE are in the units of the network.
     With several targets, a mean over targets of different units has no meaning. RMSE and MAE are therefore given for
-    each target in original units. Their means over all targets, and the predictive sds, are in units of each target's
-    sd.
+    each target in original units. The means of RMSE and MAE over all targets, and the predictive sds, are in units of
+    the sd of each target.
 
     Args:
         y: targets in original units.

@@ -12,7 +12,8 @@ from bnnzoo.posterior import AbstractPosterior
 
 _STEPS = 10
 _MIN_STEP_FRACTION = 2.0**-10
-"""Fraction of the full step, down to which a step is halved until it increases the density. Then the ascent ends."""
+"""Smallest fraction of the full step. A step is halved until the density increases enough. If a halved step is this
+short, the ascent ends."""
 _TOLERANCE = 1e-4
 """The ascent ends if the squared distance to the mode, per parameter and in standard deviations, is below this value.
 """
@@ -40,12 +41,16 @@ class _Climb(NamedTuple):
 
 
 def slope(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: Factor) -> Float[Array, " dim"]:
-    """Return F' grad log p(theta). With F F' = (-Hessian)^-1 it is the vector to the mode in standard deviations."""
+    """Return F' grad log p(theta).
+
+    For a Gaussian with F F' = (-Hessian)^-1, the length of this vector is the distance to the mode in standard
+    deviations.
+    """
     return factor.project(jax.grad(posterior.log_density)(theta))
 
 
 def climb_to_mode(posterior: AbstractPosterior, theta: Float[Array, " dim"], factor: Factor) -> Float[Array, " dim"]:
-    """Return the mode that an ascent from theta reaches. If ten steps do not reach it, return the final position.
+    """Return the mode that an ascent from theta reaches. If ten steps do not reach a mode, return the final position.
 
     The method is conjugate gradients (Polak and Ribiere 1969) in the coordinates z of theta = F z. If F F' is the
     inverse of minus the Hessian, the first step is a Newton step. Each step first goes to the maximum of a parabola.

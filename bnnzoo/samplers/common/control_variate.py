@@ -26,7 +26,7 @@ SECOND_ORDER_UP_TO = 2000
 """Largest number of parameters for which a Hessian is affordable."""
 
 _ROWS, _COLUMNS = 256, 32
-"""Numbers of data and of Hessian columns that are processed together. The values of a block fit into a CPU's cache."""
+"""Numbers of data and of Hessian columns that are processed together. Their values fit into a CPU's cache."""
 
 
 class Anchor(eqx.Module):
@@ -111,7 +111,11 @@ def with_anchor(posterior: AbstractPosterior, *, second: bool) -> AbstractPoster
 
 
 def first_anchor(posterior: AbstractPosterior, theta: Float[Array, " dim"], *, second: bool) -> Anchor:
-    """Return the first anchor of a chain: at `posterior.centre()`, or at the initial position `theta` if it is None."""
+    """Return the first anchor of a chain.
+
+    If the posterior already has an anchor (`with_anchor`), it is used. Otherwise the anchor is at `posterior.centre()`,
+    or at the initial position `theta` if the centre is unknown (None).
+    """
     centre, expansion = posterior.centre(), getattr(posterior, "expansion", None)
     if isinstance(expansion, Anchor):
         return expansion
@@ -122,8 +126,8 @@ def next_anchor(anchor: Anchor, posterior: AbstractPosterior, theta: Float[Array
     """Return a new anchor for a chain whose position is `theta`.
 
     If the old anchor has no Hessian (first order), the new anchor is at `theta`. If it has a Hessian (second order), a
-    Newton step from `theta` is tried. If the log posterior density is larger at the end of this step than at `theta`,
-    the new anchor is there. Otherwise it is at `theta`.
+    Newton step from `theta` is tried. If this step increases the log posterior density, the new anchor is at the end of
+    the step. Otherwise it is at `theta`.
     """
     if anchor.hessian is None:
         return make_anchor(posterior, theta, second=False)
@@ -182,9 +186,9 @@ def refuse_large(order: Order, posterior: AbstractPosterior) -> None:
     dim = posterior.layout.dim
     if order == "second" and dim > SECOND_ORDER_UP_TO:
         raise UsageError(
-            f"[[sampler.control_variate=second]]: needs a {dim} x {dim} Hessian, which is supported for at most "
-            f"{SECOND_ORDER_UP_TO} parameters; use [[sampler.control_variate=first]], or sample fewer "
-            "parameters with [[stochastic=last]]"
+            f"[[sampler.control_variate=second]]: supports at most {SECOND_ORDER_UP_TO} parameters, because it needs "
+            f"their Hessian (got {dim}); use [[sampler.control_variate=first]], or [[stochastic=last]] to sample only "
+            "the last layer"
         )
 
 

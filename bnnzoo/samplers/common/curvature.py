@@ -70,9 +70,9 @@ def full(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: Kind) 
 
     For `ggn` and `fisher` the precision is beta sum_i R_i' R_i plus the diagonal matrix of `_base` (the prior). R_i is
     the matrix that `_rows` returns for datum i, and beta is the likelihood power. In units of the prior the precision
-    is T'T, where T is the triangular factor of the rows of all R_i and of I. The product T'T is never computed. For
-    `hessian` the precision is minus the Hessian of the log density, with its eigenvalues raised to at least a millionth
-    of the largest eigenvalue.
+    is T'T. T is the triangular factor of a matrix with the rows of all R_i, in these units, and of the identity. The
+    product T'T is never computed. For `hessian` the precision is minus the Hessian of the log density, with its
+    eigenvalues raised to at least a millionth of the largest eigenvalue.
     """
     if kind == "hessian":
         precision = _negative_hessian(posterior, theta)
@@ -110,13 +110,13 @@ def kronecker(posterior: AbstractPosterior, theta: Float[Array, " dim"], kind: K
     datum i. The part of a row that belongs to the block is reshaped to a matrix G. Let A be the sum of G G' over all
     rows and data, and B the sum of G' G. The precision of the block is approximated by the Kronecker product of A and
     B, multiplied by the likelihood power and divided by tr A. This is the first step of the power iteration to the
-    nearest Kronecker product (Van Loan and Pitsianis 1993), and it has the right trace. K-FAC uses other factors for
-    dense layers (Ritter, Botev and Barber 2018). The mean of `_base` over the block is added to the eigenvalues.
-    Parameters of the likelihood are independent, and `_base` contains their precisions.
+    nearest Kronecker product (Van Loan and Pitsianis 1993). The approximation has the exact trace. K-FAC uses other
+    factors for dense layers (Ritter, Botev and Barber 2018). The mean of `_base` over the block is added to the
+    eigenvalues. Parameters of the likelihood are independent, and `_base` contains their precisions.
 
     A and B are stored as triangular factors. The eigenvalues of A are the squared singular values of its factor. If the
-    data that are processed together have too few rows for a triangular factor, the matrix itself is stored. A small
-    number is then added to its diagonal against float32 rounding errors.
+    data that are processed together have too few rows for a triangular factor, A or B itself is stored. A small number
+    is then added to the diagonal of the stored matrix, because of float32 rounding errors.
     """
     blocks, rows_per_datum = posterior.layout.blocks, num_rows(posterior, kind)
     longest = max(-(-max(a, b) // min(a, b)) for a, b in map(_sides, blocks))
@@ -203,8 +203,8 @@ def kronecker_work(layout: Layout, num_rows: int) -> float:
 def num_rows(posterior: AbstractPosterior, kind: Kind) -> int:
     """Return the number of rows that `_rows` returns for a datum.
 
-    It is one per output for `ggn`, and otherwise one. It is also one for `ggn` if the derivatives of all outputs would
-    take very long to compute.
+    For `ggn` the number is that of the outputs, or 1 if the derivatives of all outputs would take very long to compute.
+    For `fisher` and `hessian` it is 1.
     """
     if kind != "ggn":
         return 1

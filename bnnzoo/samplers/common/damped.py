@@ -1,7 +1,8 @@
 """Damped Gauss-Newton ascent (Levenberg 1944, Marquardt 1963) of the log posterior density of a network.
 
-An undamped step is too long in directions that the data hardly determine, where the Gauss-Newton matrix is much smaller
-than the change of the curvature along the step. The damping adds a constant to the curvature of all directions.
+An undamped step is too long in directions that the data hardly determine. In these directions the change of the
+curvature along the step is much larger than the Gauss-Newton matrix. The damping adds a constant to the curvature of
+all directions.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from bnnzoo.posterior import NetworkPosterior
 _FIRST_DAMPING = 1e-3
 """Damping of the first step, relative to the largest curvature."""
 _FACTORS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
-"""Factors by which a step multiplies the damping. The step tries all, and keeps the best damping for the next step."""
+"""Factors by which a step multiplies the damping. The step tries all factors. The damping with the largest density is
+used, and the next step begins with it."""
 _MAX_OWN = 0.5
 """Largest change in a step of a parameter of the likelihood, such as the logarithm of the noise scale."""
 _RAISE = 64.0
@@ -39,7 +41,7 @@ def step_up(
     vectors: Float[Array, "parameter direction"],
     damping: Float[Array, ""],
 ) -> tuple[Float[Array, " dim"], Float[Array, ""], Float[Array, ""]]:
-    """Make one step: damped for the network's parameters, undamped for the parameters of the likelihood.
+    """Make one Gauss-Newton step. The step is damped for the network's parameters only, not for the likelihood's.
 
     Args:
         posterior: the posterior of the whole network.

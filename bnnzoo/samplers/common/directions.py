@@ -30,20 +30,23 @@ MAX_DIRECTIONS = 1024
 
 _MIN_DIRECTIONS = 128
 _WORK, _MAX_ROWS = 4e10, 2**17
-"""Limits of rows x parameters^2 and of rows for a Gauss-Newton matrix. Above them, a random subset of the rows is used.
-The subset has at least 4 rows per parameter and at least `_ROWS` rows, even above the limits."""
+"""Two limits for a Gauss-Newton matrix: of the product rows x parameters^2, and of the number of rows. If all rows
+would exceed a limit, a random subset of the rows is used. The subset has at least 4 rows per parameter and at least
+`_ROWS` rows, even above the limits."""
 _MAX_ELEMENTS = 1e7
 """Largest product of parameters and rows for which `find_mode` is affordable.
 
-It multiplies the Gauss-Newton matrix with about ten thousand vectors for every damped step to the mode. With 2.5e7
-elements, such a step takes 40 s on two cores."""
+For every damped step to the mode, `find_mode` multiplies the Gauss-Newton matrix with about ten thousand vectors. With
+2.5e7 elements, such a step takes 40 s on two cores."""
 _MIN_LEADING, _MAX_LEADING = 16, 256
-"""Limits of the number of directions of a network for which `find_mode` is not affordable (`is_large`)."""
+"""Smallest and largest number of directions of a large network: one that is too large for `find_mode` (`is_large`)."""
 _LEADING_WORK, _SEARCH_WORK, _LEADING_SIZE = 3e11, 4e10, 2**26
-"""Limits for such a network: of the operations of a prediction x rows x directions, for all rows and for the rows from
-which the directions are computed, and of parameters x directions."""
+"""Three limits of the number of directions of a large network (`is_large`). The first two limit the product
+operations x rows x directions, where operations are those of one prediction. The rows of the first limit are all rows.
+The rows of the second limit are those from which the directions are computed. The third limits the product
+parameters x directions."""
 _LEADING_ROWS = 4096
-"""Number of rows from which the directions of such a network are computed."""
+"""Number of rows from which the directions of a large network (`is_large`) are computed."""
 _ROWS = 4096
 """Smallest number of rows from which the eigenvalues are computed, unless the data have fewer."""
 _DAMPED_STEPS = 100
@@ -65,11 +68,11 @@ class Mode(NamedTuple):
     theta: Float[np.ndarray, " dim"]
     spectrum: Spectrum
     distance: float
-    """Root mean square over the parameters of the distance from `theta` to the mode, in standard deviations.
+    """Distance from `theta` to the mode in standard deviations, as a root mean square over the parameters.
 
-    For a large network (`is_large`) it is over the directions in `spectrum`, which is that of the trained network.
-    Directions with a smaller eigenvalue than the last damping hardly count: steps along them were damped, because the
-    curvature changes along them.
+    For a large network (`is_large`) the mean is over the directions in `spectrum`, and `spectrum` belongs to the
+    trained network. Directions with a smaller eigenvalue than the last damping contribute little to the mean. The steps
+    along these directions were damped, because the curvature changes along the steps.
     """
 
 
@@ -107,7 +110,7 @@ class _Stage(NamedTuple):
     curvature_posterior: NetworkPosterior
     """The posterior given the rows from which the curvature is computed."""
     small_rise: float
-    """Limit in nats: the stage ends after two consecutive steps that increase the log density by less."""
+    """Limit in nats: the stage ends after two consecutive steps that increase the log density by less than this."""
 
 
 def _approach(
@@ -123,7 +126,7 @@ def _approach(
     Training with mini-batches ends far from the mode if there are many rows: the distance in posterior standard
     deviations grows with the square root of the number of rows. The first steps use a subset of the rows, unless the
     position `is_near` the mode given all rows. The curvature of the last steps needs many rows: with few rows it is too
-    inaccurate in the directions that the data determine worst, and the steps there are too short.
+    inaccurate in the directions that the data determine worst. Steps in these directions are then too short.
     """
     dim = posterior.layout.dim
     subset = random_rows(posterior, _SUBSET_ROWS, key=key)
@@ -165,7 +168,7 @@ def compute_spectrum(
 
     With up to `EXACT_UP_TO` parameters the eigenvalues are exact. With more parameters subspace iteration computes at
     most `MAX_DIRECTIONS` of them. If there are many rows, a random subset of the rows is used. The directions are then
-    those of the subset. Inexact directions cause no error, because any subspace may be sampled.
+    those of the subset. Inexact directions cause no bias of the draws, because any subspace may be sampled.
     """
     return _spectrum(_curvature_rows(posterior, work, key=key), theta, smallest=smallest, key=key)
 
@@ -180,7 +183,7 @@ def is_large(posterior: NetworkPosterior) -> bool:
 def num_leading(posterior: NetworkPosterior) -> int:
     """Return the number of directions of a large network that are affordable; 0 if they are too few.
 
-    The number of operations of a prediction is the one that XLA counts, but at least two per parameter.
+    XLA counts the operations of a prediction. The count that is used is at least two per parameter.
     """
     dim, row = posterior.layout.dim, jax.tree.map(lambda leaf: jnp.asarray(leaf[:1]), posterior.data.x)
     lowered = jax.jit(lambda theta, x: posterior.outputs(theta, x)).lower(jnp.zeros(dim, posterior.dtype), row)
@@ -194,9 +197,9 @@ def num_leading(posterior: NetworkPosterior) -> int:
 def leading_spectrum(posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"], *, key: PRNGKeyArray) -> Spectrum:
     """Return the largest eigenvalues of I + A (see the module) for a large network, with their directions.
 
-    A is computed from a random subset of the rows (`subspace_iteration.weighted_rows`). The exact Hessian of the log
-    posterior in the subspace of these directions needs one pass over all rows per direction. So there are fewer
-    directions for larger networks and for more rows.
+    A is computed from a random subset of the rows (`subspace_iteration.weighted_rows`). The number of directions
+    (`num_leading`) is smaller for larger networks and for more rows. The reason is that the exact Hessian of the log
+    posterior in the subspace of these directions needs one pass over all rows per direction.
     """
     count = num_leading(posterior)
     subset = subspace_iteration.weighted_rows(posterior, theta, _LEADING_ROWS, key=jax.random.fold_in(key, 0))
@@ -209,10 +212,10 @@ def leading_spectrum(posterior: NetworkPosterior, theta: Float[np.ndarray, " dim
 def climb_in_subspace(
     posterior: NetworkPosterior, own_sd: Float[np.ndarray, " own"]
 ) -> tuple[Float[np.ndarray, " dim"], float]:
-    """Return the mode of the posterior of a subspace, and the distance to the exact mode (`Mode.distance`).
+    """Return the mode of the posterior of a subspace, and its estimated error (`Mode.distance`).
 
     Args:
-        posterior: the posterior of a subspace whose coordinates are about in units of their posterior sds.
+        posterior: the posterior of a subspace. The unit of a coordinate is about its posterior standard deviation.
         own_sd: posterior standard deviations of the parameters of the likelihood.
     """
     centre = posterior.centre()
@@ -232,7 +235,10 @@ def _num_curvature_rows(dim: int, work: float) -> int:
 
 
 def _curvature_rows(posterior: NetworkPosterior, work: float, *, key: PRNGKeyArray) -> NetworkPosterior:
-    """Return the posterior given the rows from which the eigenvalues are computed, for a limit `work` of the cost."""
+    """Return the posterior given the rows from which the eigenvalues are computed.
+
+    `work` is the limit of rows x parameters^2 (see `_WORK`).
+    """
     num_rows = _num_curvature_rows(posterior.layout.dim, work)
     return random_rows(posterior, num_rows, key=jax.random.fold_in(key, 0))
 
@@ -261,7 +267,7 @@ def _exact(posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"]) -> Spe
 
 
 def random_rows(posterior: NetworkPosterior, count: int, *, key: PRNGKeyArray) -> NetworkPosterior:
-    """Return the posterior given `count` of the N rows, at random, with its likelihood power times N / count."""
+    """Return the posterior given `count` of the N rows, drawn at random. Multiply its likelihood power by N / count."""
     if count >= posterior.num_data:
         return posterior
     power = np.float32(float(posterior.likelihood_power) * posterior.num_data / count)

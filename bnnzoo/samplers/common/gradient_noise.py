@@ -23,8 +23,8 @@ safety factors with which step sizes are computed from the curvature."""
 class GradientNoise(NamedTuple):
     """Curvature and gradient noise, one estimate for each pair of mini-batches.
 
-    Both are means over the coordinates of theta, in units of the metric G. A step with the step size eta moves theta by
-    eta G times the gradient.
+    Curvature and variance are means over the coordinates of theta, in units of the metric G. A step with the step size
+    eta moves theta by eta G times the gradient.
     """
 
     curvature: Float[Array, " pair"]

@@ -65,7 +65,7 @@ class Preconditioner(AbstractFactor):
 
 
 def identity(shape: Shape, theta: Float[Array, " dim"]) -> Preconditioner:
-    """Return the preconditioner C = I. `shape` decides whether it is a number, a diagonal or a full matrix."""
+    """Return the preconditioner C = I, stored as a number, a diagonal or a full matrix, as `shape` requires."""
     dim = theta.shape[0]
     resolved = ("dense" if dim <= _DENSE_UP_TO else "diagonal") if shape == "auto" else shape
     factor = {
@@ -113,7 +113,10 @@ def update_precision(
 def diagonal_if_scalar(
     preconditioner: Preconditioner, posterior: AbstractPosterior, theta: Float[Array, " dim"]
 ) -> Preconditioner:
-    """Return the preconditioner unchanged, or, if it is a number, a diagonal one from the curvature at `theta`."""
+    """Return a diagonal preconditioner from the curvature at `theta` if `preconditioner` is a single number.
+
+    A diagonal or full preconditioner is returned unchanged.
+    """
     if preconditioner.factor.ndim:
         return preconditioner
     empty = Preconditioner(jnp.ones_like(theta), jnp.zeros_like(theta), jnp.zeros((), theta.dtype))
@@ -156,7 +159,7 @@ def pool_chains(states: S, *, final: bool, power: int) -> S:
 
     The step size is the median over the chains. F is computed from the mean of the chains' precisions: the curvature in
     the region of one chain may be wrong elsewhere, and all chains together cover a larger region. If this F is not
-    finite, the old one is used.
+    finite, F stays unchanged.
 
     The step size is in units of F. If F changes, the step size is rescaled. The geometric mean of a step's length over
     all directions then stays the same. Otherwise a short warm-up could end before the step size has adapted again. At

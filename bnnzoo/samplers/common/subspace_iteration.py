@@ -42,7 +42,8 @@ def iterate(
 ) -> Spectrum:
     """Return the largest eigenvalues by randomised subspace iteration (Halko, Martinsson and Tropp 2011).
 
-    The other directions also contribute to the effective number of parameters. Hutchinson's method estimates this part.
+    Directions that are not computed also contribute to the effective number of parameters. Hutchinson's method
+    estimates their contribution.
 
     Args:
         posterior: the posterior of the whole network.
@@ -86,11 +87,12 @@ def iterate(
 def weighted_rows(
     posterior: NetworkPosterior, theta: Float[np.ndarray, " dim"], count: int, *, key: PRNGKeyArray
 ) -> NetworkPosterior:
-    """Return the posterior given `count` rows, drawn with probabilities that depend on their part of the curvature.
+    """Return the posterior given `count` rows. Rows with a larger part of the curvature are drawn more often.
 
-    The rows are `WeightedData`. Their weighted Gauss-Newton matrix is an unbiased estimate of that of all rows. In a
-    classifier that is trained well, few rows have nearly all of the curvature, so uniform rows would give a bad
-    estimate. A row's part of the curvature is the trace of its own Gauss-Newton matrix, in units of the prior.
+    The data of this posterior are `WeightedData`. Their weighted Gauss-Newton matrix is an unbiased estimate of that of
+    all rows. In a classifier that is trained well, few rows have nearly all of the curvature. Rows drawn uniformly
+    would therefore give a bad estimate. A row's part of the curvature is the trace of its own Gauss-Newton matrix, in
+    units of the prior.
 
     Raises:
         UsageError: if a derivative is not finite.
@@ -103,7 +105,7 @@ def weighted_rows(
     traces = np.asarray(_traces(posterior, jnp.asarray(theta), jnp.asarray(probes, posterior.dtype)), np.float64)
     if not np.isfinite(traces).all():
         raise UsageError(
-            "[[stochastic]]: the trained network has no finite derivatives at some training rows; use a smooth "
+            "[[stochastic]]: the derivatives of the trained network are not finite at some training rows; use a smooth "
             "activation, or [[stochastic=last]]"
         )
     mean_trace = max(float(traces.mean()), np.finfo(float).tiny)

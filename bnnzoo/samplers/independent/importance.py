@@ -84,6 +84,7 @@ class Importance(AbstractSampler[ImportanceState]):
         """Refuse a proposal distribution that cannot be used.
 
         Raises:
-            UsageError: if the proposal cannot be used.
+            UsageError: if no draw from the prior is possible, if there are too many parameters for a fitted Gaussian,
+                or if a draw of a user's density has a wrong shape.
         """
         proposals.check(self.proposal, posterior, "importance")

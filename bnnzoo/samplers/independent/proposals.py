@@ -24,15 +24,15 @@ _MAX_DIM = 500
 _ASCENT = 60
 _STRIDES = (2.0, *(2.0**-i for i in range(12)), 0.0)
 _ACCEPTANCE = 0.574
-"""Target acceptance rate of the pilot chain, which is optimal for a Langevin proposal (Roberts and Rosenthal 1998)."""
+"""Target acceptance rate of the pilot chain: the optimum for a Langevin proposal (Roberts and Rosenthal 1998)."""
 _SHRINKAGE = 10
-"""Weight of the Laplace approximation in the covariance of the Gaussian: as much as 10 draws of the pilot chain per
+"""Weight of the Laplace approximation in the covariance of the Gaussian, as a number of draws of the pilot chain per
 parameter."""
 
 
 @runtime_checkable
 class Density(Protocol):
-    """A normalised density over theta: a NumPyro distribution, or any object with these two methods."""
+    """A normalised density over theta: a NumPyro distribution, or any object with methods `sample` and `log_prob`."""
 
     def sample(self, key: Any) -> Any:
         """Return a draw, [dim]."""
@@ -64,8 +64,8 @@ def check(proposal: NamedProposal | Density, posterior: AbstractPosterior, sampl
     """Refuse a proposal distribution that cannot be used. The check runs before anything is compiled.
 
     Raises:
-        UsageError: if the prior cannot be drawn from, if there are too many parameters for a fit, or if a draw has a
-            wrong shape. The message names the remedy.
+        UsageError: if no draw from the prior is possible, if there are too many parameters for a fit, or if a draw has
+            a wrong shape. The message names the remedy.
     """
     dim = posterior.layout.dim
     if isinstance(proposal, str) and proposal == "prior":
@@ -81,7 +81,7 @@ def check(proposal: NamedProposal | Density, posterior: AbstractPosterior, sampl
         if shape != (dim,):
             raise UsageError(
                 f"sampler {sampler}: a draw of the proposal must have the shape of theta, [{dim}] (got {list(shape)}); "
-                "change its method sample"
+                "change the method sample of the proposal"
             )
 
 
@@ -137,7 +137,7 @@ def log_prior_ratio(
 def laplace(posterior: AbstractPosterior, theta: Float[Array, " dim"]) -> Gaussian:
     """Return the Laplace approximation at the mode that an ascent from `theta` reaches.
 
-    In every direction the standard deviation is at most that of the parameter with the widest prior.
+    In every direction its standard deviation is at most the largest prior standard deviation of a parameter.
     """
     mode = climb_by_newton(posterior.log_density, theta)
     values, vectors = _curvature(posterior.log_density, mode)

@@ -164,8 +164,8 @@ class Rejection(AbstractSampler[RejectionState]):
             place = tuple(above_bound[0])
             bound, excess = float(stats["log_bound"][place]), float(stats["log_excess"][place])
             return (
-                f"chain {place[0]}: a proposal exceeded the bound log k = {bound:.6g} by {excess:.3g} nats, so the "
-                "draws would not be from the posterior; use "
+                f"chain {place[0]}: the log ratio of a proposal exceeded the bound log k = {bound:.6g} by "
+                f"{excess:.3g} nats, so the draws would not be from the posterior; use "
                 f"{setting('sampler.log_bound', f'{bound + excess + _MARGIN:.6g}')} or more"
                 f"{'' if self.proposal == 'prior' else ', or a wider proposal ([[sampler.proposal_scale]])'}"
             )

@@ -14,8 +14,8 @@ from bnnzoo.posterior.last_layer import LastLayerCoordinates
 from bnnzoo.samplers.kernel import density
 
 WHITEN_LAST_LAYER = (
-    "move in coordinates in which the last layer given the other parameters is about N(0, I); for networks with a "
-    "dense last layer, and Gaussian or Student's t noise"
+    "move in coordinates in which the last layer has a distribution near N(0, I) given the other parameters; only for "
+    "networks with a dense last layer, and for Gaussian or Student's t noise"
 )
 """Description of the samplers' field `whiten_last_layer`."""
 
@@ -23,9 +23,9 @@ WHITEN_LAST_LAYER = (
 class Coordinates(eqx.Module):
     """The map between theta and the coordinates u of a trajectory.
 
-    `InputWeightCoordinates` maps the weights of the inputs, and `LastLayerCoordinates` the last layer, each only if the
-    posterior supports it. All other parameters are the same in u and in theta. The map of the last layer depends on the
-    other parameters, with the weights of the inputs as they are in theta.
+    `InputWeightCoordinates` maps the weights of the inputs. `LastLayerCoordinates` maps the last layer. Each map is
+    used only if the posterior supports it. All other parameters are the same in u and in theta. The map of the last
+    layer is a function of the other parameters of theta.
     """
 
     posterior: AbstractPosterior
@@ -34,9 +34,10 @@ class Coordinates(eqx.Module):
 
     @classmethod
     def of(cls, posterior: AbstractPosterior, *, whiten_last_layer: bool) -> Coordinates:
-        """Return the map that the posterior supports.
+        """Return the map between theta and u that the posterior supports.
 
-        If the maps of input weights and last layer would change the same parameters, only the last layer is mapped.
+        If the maps of the input weights and of the last layer would change the same parameters, only the last layer is
+        mapped.
         """
         input_weights = InputWeightCoordinates.of(posterior)
         last_layer = LastLayerCoordinates.of(posterior) if whiten_last_layer else None

@@ -186,7 +186,10 @@ class Gibbs(AbstractSampler[GibbsState]):
         )
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Return the number of evaluations: a pass over the data for each block, plus those of conditional draws."""
+        """Return the number of evaluations per step: a pass over the data for each block that Metropolis steps update.
+
+        Draws from conditional distributions need up to four more passes.
+        """
         del means, warmup
         conjugate_parameters = self._conjugate_parameters(posterior)
         # A draw of the layer evaluates the outputs and their derivatives (two passes), a draw of the scale the outputs

@@ -42,8 +42,8 @@ def integrate(
     Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549, equation 13. The trajectory moves in coordinates z
     with position = A z, where A is the map of the metric. The direction of the point and the step size refer to z.
 
-    The last turn of a step and the first turn of the next step have the same gradient, so they are one turn of twice
-    the duration.
+    The last turn of a step and the first turn of the next step have the same gradient. The code therefore makes one
+    turn of twice the duration.
     """
 
     def turned(point: Point, duration: Float[Array, ""]) -> tuple[Point, Float[Array, ""]]:
@@ -89,7 +89,7 @@ def turn(
     has the same direction and cannot overflow.
 
     Args:
-        u: the direction before, a unit vector.
+        u: the direction before the turn, a unit vector.
         gradient: gradient of the log density.
         time: duration.
     """

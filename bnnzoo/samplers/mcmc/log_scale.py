@@ -31,8 +31,8 @@ def draw_log_scale(
 
     Returns:
         The draw and the number of proposals. The draw is NaN if the density has no mode or is not finite. This happens
-        if the residuals are all 0 or not finite. If the rate is 0 without data (power < 0), s^2 / 2 has a gamma
-        distribution, from which the draw is made directly.
+        if the residuals are all 0 or not finite. If there are no data (rate = 0, power < 0), s^2 / 2 has a gamma
+        distribution. The draw is then made directly from this distribution.
     """
     # v = e^(2m) solves v^2 + power v = 2 rate. Each root is written in the form that avoids cancellation.
     root = jnp.hypot(power, jnp.sqrt(8 * rate))
@@ -77,7 +77,10 @@ def draw_log_scale(
 
 
 def _tangent(a: Float[Array, ""], b: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
-    """Return the point w > 0 where psi is about -1, with psi and its derivative there. For w < 0 exchange a and b."""
+    """Return the point w > 0 where psi is about -1, and psi and its derivative at w.
+
+    For a point w < 0 the caller exchanges a and b.
+    """
     # Beyond each of these two bounds, one of the two terms of psi alone is below -1.
     bound_from_b, bound_from_a = jnp.sqrt(2 / b), jnp.maximum(jnp.sqrt(3 / a), 3 / a)
     interval = (jnp.zeros_like(a), jnp.minimum(bound_from_b, bound_from_a))

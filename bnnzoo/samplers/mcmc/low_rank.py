@@ -5,9 +5,9 @@ variance in every direction. Here A = S (I + D' (diag(r) - I) D). S is the diago
 orthonormal directions, and r are the factors (stretches) by which A scales these directions.
 
 A A' is the covariance that minimises the Fisher divergence between a Gaussian and the posterior: the solution C of
-C E[g g'] C = E[x x'], for deviations x of the positions and g of the gradients of the log density. For a Gaussian
-posterior, deviations that span all directions determine C exactly. Here C is estimated in a subspace. Seyboldt, Carlson
-and Carpenter 2026, arXiv 2603.18845.
+C E[g g'] C = E[x x']. Here x is the deviation of a position from the mean position, and g the deviation of the gradient
+of the log density from its mean. For a Gaussian posterior, deviations that span all directions determine C exactly.
+This module estimates C in a subspace. Seyboldt, Carlson and Carpenter 2026, arXiv 2603.18845.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ S = TypeVar("S")
 _MAX_ROWS, _MIN_ROWS, _MAX_ELEMENTS = 64, 16, 2**20
 """Largest and smallest number of positions that each chain keeps, and the largest product of this number and dim.
 
-64 positions are those of one to two warm-up windows, or of more windows if warm-up has fewer than 640 steps.
+The latest 64 positions come from one to two warm-up windows, or from more windows if warm-up has fewer than 640 steps.
 """
 _MIN_USED, _MAX_USED = 20, 640
 """Smallest and largest number of positions, over all chains, from which a metric is estimated."""
@@ -41,8 +41,8 @@ class Caution(NamedTuple):
 
     Attributes:
         rows_per_direction: effective number of positions that each principal direction requires.
-        least_stretch: smallest factor by which a direction is stretched or shrunk. Directions with smaller factors are
-            left out.
+        least_stretch: smallest factor by which a direction is stretched or shrunk. The low-rank part omits directions
+            with smaller factors.
     """
 
     rows_per_direction: float = 2.0
@@ -51,8 +51,8 @@ class Caution(NamedTuple):
 
 MICROCANONICAL = Caution()
 HAMILTONIAN = Caution(8.0, 2.0)
-"""Limits for `nuts` and `hmc`, with which a warm-up of 150 steps gave the largest ESS per gradient
-(`benchmarks/hamiltonian.py`)."""
+"""Limits for `nuts` and `hmc`. With these limits, a warm-up of 150 steps gave the largest effective sample size per
+gradient (`benchmarks/hamiltonian.py`)."""
 
 
 class LowRankMetric(eqx.Module):
@@ -106,7 +106,10 @@ class LowRankMetric(eqx.Module):
         return vector + ((stretches - 1) * (self.directions @ vector)) @ self.directions
 
     def with_position(self, theta: Float[Array, " dim"], gradient: Float[Array, " dim"]) -> LowRankMetric:
-        """Return the metric. At every `stride`-th call theta and the gradient replace the oldest recorded ones."""
+        """Return the metric after a step that ends at `theta`.
+
+        At every `stride`-th call, theta and the gradient replace the oldest recorded position and gradient.
+        """
         rows = len(self.positions)
         # The index `rows` is out of bounds, so `mode="drop"` records nothing there.
         place = jnp.where(self.count % self.stride == 0, (self.count // self.stride) % rows, rows)
@@ -122,7 +125,7 @@ class LowRankMetric(eqx.Module):
 
 
 class Estimate(NamedTuple):
-    """Fields of a metric, estimated from positions and gradients."""
+    """Fields of a `LowRankMetric`, estimated from positions and gradients."""
 
     scale: Float[np.ndarray, " dim"]
     directions: Float[np.ndarray, "direction dim"]
@@ -132,10 +135,10 @@ class Estimate(NamedTuple):
 def share_metric(states: S, *, final: bool, caution: Caution = MICROCANONICAL) -> S:
     """Return the states with a metric and a step size that are the same for all chains.
 
-    The metric is estimated from the deviations of all positions and gradients from the means of their chains, so chains
-    in different modes do not enlarge it. The step size is the median over the chains. It is rescaled, so that the
-    geometric mean of the step's length over all directions stays the same in the new metric. If `final` (warm-up has
-    ended), the metric stays unchanged. The states must have the attributes `metric` and `step_size`.
+    The metric is estimated from the deviations of all positions and gradients from the means of their chains. Chains in
+    different modes therefore do not enlarge the metric. The step size is the median over the chains. It is rescaled
+    such that the geometric mean of the step's length over all directions does not change. If `final` is true (warm-up
+    has ended), the metric stays unchanged. The states must have the attributes `metric` and `step_size`.
     """
     typed_states: Any = states
     metric, log_factor = typed_states.metric, 0.0
@@ -154,7 +157,10 @@ def share_metric(states: S, *, final: bool, caution: Caution = MICROCANONICAL) -
 
 
 def _estimate_from_chains(metric: LowRankMetric, caution: Caution) -> Estimate | None:
-    """Estimate a metric from the kept positions of all chains; None if there are too few, or if the estimate fails."""
+    """Estimate a metric from the kept positions of all chains.
+
+    Return None if there are too few positions, or if a matrix decomposition fails.
+    """
     deviations, slopes, effective = list[np.ndarray](), list[np.ndarray](), 0.0
     for positions, gradients in _kept_by_chain(metric):
         deviations.append(positions - positions.mean(0))
@@ -209,16 +215,16 @@ def estimate_metric(
 ) -> Estimate:
     """Return a metric that minimises the Fisher divergence in a subspace, and is diagonal outside of it.
 
-    The subspace contains the principal directions of the positions and of the gradients. Directions whose stretch is
-    between 1 / `least_stretch` and `least_stretch` are left out.
+    The subspace contains the principal directions of the positions and of the gradients. The estimate omits directions
+    whose stretch is between 1 / `least_stretch` and `least_stretch`.
 
     Args:
         deviations: deviations of positions from the mean of their chain.
         slopes: deviations of the gradients of the log density at these positions from the mean of their chain.
         old_scale: present scales, which are kept for parameters that have not moved.
-        max_directions: number of rows of `directions`. If there are more directions, those with the most extreme
-            stretches are used; if there are fewer, the last rows are 0.
-        rank: largest number of principal directions of the positions, and of those of the gradients.
+        max_directions: number of rows of the field `directions` of the result. If there are more directions, those with
+            the most extreme stretches are used; if there are fewer, the last rows are 0.
+        rank: largest number of principal directions of the positions; the same limit holds for the gradients.
         least_stretch: smallest factor by which a direction is stretched or shrunk.
 
     Raises:

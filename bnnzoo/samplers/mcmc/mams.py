@@ -28,7 +28,7 @@ _MIN_STEPS, _MAX_STEPS = 4, 512
 """Smallest and largest number of steps of a trajectory in a run with a time budget.
 
 With short trajectories a chain makes a random walk in directions where the posterior is much wider than in its
-narrowest direction. On a network that fits almost without noise, the longest affordable trajectories gave the largest
+narrowest direction. On data almost without noise, the longest affordable trajectories of a network gave the largest
 effective sample size (`benchmarks/trajectories.py`).
 """
 
@@ -92,7 +92,8 @@ class Mams(AbstractSampler[MamsState]):
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
         """Return the number of steps of a trajectory, a power of two, for which `gradients` gradients suffice.
 
-        The number is at least `_MIN_STEPS`, even if `gradients` is too small for it, and at most `_MAX_STEPS`.
+        The number is at least `_MIN_STEPS`, even if `gradients` is too small for `_MIN_STEPS` steps. It is at most
+        `_MAX_STEPS`.
         """
         del posterior, thetas
         affordable_steps = min(max(gradients / isokinetic.GRADIENTS, _MIN_STEPS), _MAX_STEPS)
@@ -100,7 +101,11 @@ class Mams(AbstractSampler[MamsState]):
         return 2 ** int(math.log2(affordable_steps))
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Reject posteriors with fewer than two parameters."""
+        """Refuse a posterior with fewer than two parameters.
+
+        Raises:
+            UsageError: if the posterior has fewer than two parameters.
+        """
         isokinetic.check_dim(posterior)
 
     def init(

@@ -24,8 +24,8 @@ from bnnzoo.samplers.statistics import DIVERGING, LOG_DENSITY, STEP_SIZE, Statis
 _MAX_RELATIVE_ERROR = 1000.0
 """A step is taken if its squared energy error is at most this number times the target `energy_variance` x dim."""
 _MEMORY = (150 - 1.0) / (150 + 1.0)
-"""Factor by which the adaptation of the step size multiplies the weights of all earlier steps at each new step. The
-effective number of steps in its weighted mean is 150."""
+"""Factor by which the adaptation of the step size multiplies the weights of all earlier steps at each new step. With
+this factor, the weighted mean over the steps has an effective number of 150 steps."""
 _TRUST = 1.5
 """A step has the weight exp(-(x / _TRUST)^2 / 2) in the adaptation. x is the change of log(step size) with which the
 squared energy error of this step would equal its target."""
@@ -50,11 +50,11 @@ class MclmcState(eqx.Module):
 
 
 class Mclmc(AbstractSampler[MclmcState]):
-    """Draws near the posterior, two gradients each: an isokinetic integrator with partial refreshment of the direction.
+    """Draws near the posterior from an isokinetic integrator with partial refreshment of the direction.
 
-    Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549. For networks Sommer et al. 2025, arXiv 2502.06335,
-    start each chain at a trained network, as `init: map` does. The direction u turns towards the gradient g of log p,
-    and theta moves along u:
+    Robnik, De Luca, Silverstein and Seljak 2023, arXiv 2212.08549. Each draw needs two gradients. Sommer et al. 2025,
+    arXiv 2502.06335, start each chain of a network at trained parameters, as `init: map` does. The direction u turns
+    towards the gradient g of log p, and theta moves along u:
 
         du/dt = (I - u u') g / (dim - 1),   dtheta/dt = u
 
@@ -62,7 +62,7 @@ class Mclmc(AbstractSampler[MclmcState]):
     direction over a path of length `length` sqrt(dim). There is no accept step, so the draws have a bias.
 
     Warm-up adapts the step size such that the variance of the energy error per parameter is `energy_variance`. A larger
-    value gives a larger bias. The adaptation uses the rule Var[E] ~ step^6 (section on tuning of the same paper).
+    value gives a larger bias. The adaptation uses the rule Var[E] ~ step^6 (Robnik et al., section on tuning).
     Warm-up also sets a diagonal plus low-rank metric from the positions and gradients of all chains (`low_rank`). Step
     sizes are in units of this metric.
 
@@ -88,7 +88,11 @@ class Mclmc(AbstractSampler[MclmcState]):
         return isokinetic.GRADIENTS
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Reject posteriors with fewer than two parameters."""
+        """Refuse a posterior with fewer than two parameters.
+
+        Raises:
+            UsageError: if the posterior has fewer than two parameters.
+        """
         isokinetic.check_dim(posterior)
 
     def init(

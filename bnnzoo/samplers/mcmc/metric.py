@@ -43,7 +43,7 @@ class Metric(eqx.Module):
         return Metric(self.inverse_mass, count, mean, self.squares + change * (theta - mean))
 
     def updated(self) -> Metric:
-        """Return the metric whose inverse mass is the variances of the positions, with empty moments.
+        """Return a metric with empty moments, and with the variances of the positions as inverse mass.
 
         The variances are shrunk towards 1e-3, as in Stan. If there are fewer than `_MIN_COUNT` positions, or if a
         variance is not finite, the metric is returned unchanged.
@@ -58,7 +58,7 @@ class Metric(eqx.Module):
 def rescale_step_size(
     step_size: Float[Array, "*chain"], old: Float[Array, "*chain dim"], new: Float[Array, "*chain dim"]
 ) -> Float[Array, "*chain"]:
-    """Return the step size for a new metric with which on average a step moves as far as with the old metric.
+    """Rescale the step size for a new metric. On average, a step then moves as far as with the old metric.
 
     In some coordinates a step becomes longer, in others shorter. The geometric mean of the factors is 1. `old` and
     `new` are the inverse masses of the two metrics.

@@ -1,7 +1,7 @@
 """Automatic step size, batch size and control variate for samplers that use mini-batch gradients.
 
 A short pilot run measures the curvature of the log posterior and the noise of its mini-batch gradient. Then the batch
-size and the control variate are chosen, unless the user set them. The choice is the combination for which a step moves
+size and the control variate are selected, unless the user set these fields. With the selected combination, a step moves
 farthest in relation to its cost.
 
 The stiffest direction is the direction with the largest curvature, in which the posterior is narrowest. The step size
@@ -43,7 +43,7 @@ _PILOT_STEPS, _STAGES = 100, 6
 _PILOT_ROWS = 256
 _MAX_ROWS = 8192
 _ROW_OVERHEAD = 256
-"""Fixed cost of a step: it equals the cost of the gradients of this many rows."""
+"""Fixed cost of a step, in gradients of single rows."""
 _QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}
 
 

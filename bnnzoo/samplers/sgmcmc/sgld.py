@@ -80,7 +80,7 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
     def _num_exploring(self) -> UInt32[Array, ""]:
         """Number of steps in the exploration part of a cycle.
 
-        The factor below 1 prevents an additional step if `exploration` is rounded up, as 0.8 is in float32.
+        The factor 1 - 1e-6 prevents an additional step if float32 rounds `exploration` up, such as 0.8.
         """
         return jnp.ceil((1 - 1e-6) * self.exploration * self.cycle).astype(jnp.uint32)
 
@@ -107,10 +107,17 @@ class Sgld(AbstractStochasticGradientSampler[SgldState]):
         return jax.lax.while_loop(is_exploring, descend, (state, jnp.zeros((), jnp.int32)))
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Refuse `exploration` without a cyclical schedule, and a value that leaves no step of a cycle for draws."""
+        """Refuse `exploration` without a cyclical schedule, and a value that leaves no step of a cycle for draws.
+
+        Raises:
+            UsageError: if `exploration`, the batch size or the control variate is not supported.
+        """
         super().check(posterior)
         if self.exploration > 0 and self.schedule != "cyclical":
-            raise UsageError("[[sampler.exploration]]: requires [[sampler.schedule=cyclical]]; add it")
+            raise UsageError(
+                f"[[sampler.exploration]]: requires [[sampler.schedule=cyclical]] (got {self.schedule}); change the "
+                "schedule, or remove [[sampler.exploration]]"
+            )
         if self._num_exploring > self.cycle - 1:
             raise UsageError(
                 f"[[sampler.exploration]]: must leave at least one step of each cycle of {self.cycle} steps for draws "

@@ -35,9 +35,9 @@ class _Sweep(NamedTuple):
     spread: Float[Array, "2 2"]
     """Sum over the batches of (B_k - b)(B_k - b)'."""
     first: Float[Array, "2"]
-    """Response to the first use of a batch. In the reverse half of a sweep, this is the batch of the next step."""
+    """Response to the first use of a batch. In the reverse half of a sweep, the next step uses this batch again."""
     within: Float[Array, ""]
-    """Sum over the steps so far of the position's variance due to the errors of this sweep."""
+    """Variance of the position due to the errors of this sweep, summed over the steps so far."""
     power_squares: Float[Array, "2 2"]
     """Sum, over the steps so far, of r' r, where r is the first row of `power`."""
 

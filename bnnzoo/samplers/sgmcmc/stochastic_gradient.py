@@ -38,9 +38,9 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
     log-likelihood of datum i, and beta the likelihood power. A control variate subtracts from grad l_i the gradient of
     a Taylor polynomial of l_i, and adds the sum of these gradients over all data (first order: Baker et al. 2019, Stat.
     Comput. 29, 599). The estimate stays unbiased, and only the remainder of the polynomial is noisy. The point at which
-    the polynomials are expanded is called the anchor. It is first the initial position of the chain. At the end of each
-    warm-up window it moves to the position of the chain. (At second order, it moves on by a Newton step if this
-    increases the density.)
+    the polynomials are expanded is called the anchor. The first anchor is the initial position of the chain. At the end
+    of each warm-up window the anchor moves to the position of the chain. (At second order, the anchor then makes a
+    Newton step if this step increases the density.)
 
     A pilot run selects the values of `auto` fields. If the user sets the step size, or if there is no warm-up, there is
     no pilot run. `auto` then means a batch of 50 rows, no control variate, and a step size of 1e-5. (With fewer than 50
@@ -97,7 +97,7 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
 
     @property
     def order(self) -> Order:
-        """Order of the control variate. As long as `control_variate` is `auto`, it is "none"."""
+        """Order of the control variate; "none" while `control_variate` is `auto`."""
         return "none" if self.control_variate == "auto" else self.control_variate
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
@@ -211,7 +211,11 @@ class AbstractStochasticGradientSampler(AbstractSampler[S]):
         return self.batch_rows(posterior.num_data) * (1.0 + ORDER[self.order]) * means.get("n_steps", 1.0)
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Refuse a batch without replacement that has more rows than the data, and a Hessian that is too large."""
+        """Refuse a batch without replacement that has more rows than the data, and a Hessian that is too large.
+
+        Raises:
+            UsageError: if the batch or the Hessian is too large.
+        """
         rows = self.batch_rows(posterior.num_data)
         if self.sampling == "disjoint" and rows > posterior.num_data:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Choice of the batch sizes of `penalty` from the statistics of a warm-up window."""
+"""Choice of the batch sizes of the sampler `penalty` from the statistics of a warm-up window."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _FEWEST = 2 * _NUM_BATCHES
 """Smallest number of data per step. Fewer data hardly save time, and their variance has too few degrees of freedom."""
 
 _SKEW_BIAS = 0.005
-"""Limit of the mean of the statistic `skew_bias`, above which a step uses more data: a third of
-`regime.MAX_SKEW_BIAS`."""
+"""Limit of the mean of the statistic `skew_bias`: a third of `regime.MAX_SKEW_BIAS`. If a window exceeds the limit,
+each step uses more data in the next window."""
 
 
 class WarmupMeans(eqx.Module):
@@ -50,7 +50,7 @@ class WarmupMeans(eqx.Module):
         return cls(zero, zero, zero, zero)
 
     def with_step(self, stats: Stats, largest_sigma2: Float[Array, ""]) -> WarmupMeans:
-        """Return the means with one more step, whose sigma2 counts as at most `largest_sigma2`."""
+        """Return the means with one more step. A larger sigma2 than `largest_sigma2` is replaced by this limit."""
         count = self.count + 1
         weight = 2 / (count + 1)
 

@@ -13,9 +13,9 @@ from bnnzoo.samplers.subsampled.metropolis import AbstractPenalty
 class Batched(AbstractPenalty):
     """Draws wider than the posterior: the sampler `penalty` without its noise penalty, for comparison.
 
-    A proposal is accepted with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)). delta is the estimate
-    from mini-batches of the decrease of the log posterior density. Its noise is ignored. The smaller the batches, the
-    wider the draws. Their distribution is not known.
+    A proposal is accepted with probability min(1, exp(-delta) q(theta|theta') / q(theta'|theta)). delta is the
+    mini-batch estimate of the decrease of the log posterior density. The noise of delta is ignored. The smaller the
+    batches, the wider the draws. The distribution of the draws is not known.
     """
 
     exactness: ClassVar[Exactness] = "biased"

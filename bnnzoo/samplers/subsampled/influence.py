@@ -78,7 +78,7 @@ def row_influence(
         state: the state of the chain.
         proposals: number of proposals; by default the number at the end of a warm-up window.
         steps_between: number of steps of the chain from one proposal to the next. A single position is not enough,
-            because a row whose residual happens to be small there has little influence.
+            because a row whose residual happens to be small at this position has little influence.
         key: random key.
     """
     if proposals is None:
@@ -211,7 +211,7 @@ def _directions(
 ) -> Float[Array, "direction dim"]:
     """Return a few directions in which the curvature that the steps miss is largest.
 
-    This curvature is a sum over rows. Only the rows with the largest missed effect (at most 64) are used. The
+    The missed curvature is a sum over rows. Only the rows with the largest missed effect (at most 64) are used. The
     directions are in coordinates in which the covariance of the proposal is the identity matrix.
     """
     count = min(posterior.num_data, _ROWS, max(4, _ELEMENTS // theta.shape[0]))
@@ -219,7 +219,7 @@ def _directions(
     batch = jax.tree.map(lambda leaf: leaf[:, None], posterior.take(worst))
 
     def weighted_slope(row, weight: Float[Array, ""]) -> Float[Array, " dim"]:
-        """Return a vector v such that v v' is the row's unseen curvature. It is exact for a curvature of rank one."""
+        """Return a vector v such that v v' is the row's unseen curvature; exact only for a curvature of rank one."""
         slope = shape.project(jax.grad(lambda t: posterior.log_likelihood(t, row)[0])(theta))
         length = jnp.maximum(jnp.sum(slope**2), jnp.finfo(slope.dtype).tiny)
         curvature = _directional_curvature(posterior, theta, shape.correlate(slope / jnp.sqrt(length)), row)[0]
@@ -237,7 +237,10 @@ def _unseen_fraction(
     shape: preconditioner.Preconditioner,
     direction: Float[Array, " dim"],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return the fraction of the log posterior's curvature in `direction` that the steps miss, and this curvature."""
+    """Return the fraction of the log posterior's curvature in `direction` that the steps miss.
+
+    The second result is the total curvature in this direction, the denominator of the fraction.
+    """
     theta, anchor, step = state.position, state.anchor, shape.correlate(direction)
     curvatures = posterior.over_data(lambda row: _directional_curvature(posterior, theta, step, row))
     prior = preconditioner.prior_precision(posterior, theta)
@@ -260,7 +263,7 @@ def _mean_shift(
     The unseen gradient is sum_i unseen_i grad l_i, where l_i is the log-likelihood of row i. The shift is computed in
     the direction of the unseen gradient, where it is largest. At a position of the chain, the unseen gradient differs
     from its value at the posterior's mean. The difference is about the unseen fraction of the curvature times the total
-    gradient. Both factors are known, so the difference is subtracted.
+    gradient. The unseen fraction and the total gradient are known, so the difference is subtracted.
     """
 
     def slopes_at(position: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:

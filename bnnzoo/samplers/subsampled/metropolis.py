@@ -77,15 +77,15 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
 
     @property
     def order(self) -> Order:
-        """Order of the control variate. As long as `control_variate` is `auto`, it is "none"."""
+        """Order of the control variate; "none" while `control_variate` is `auto`."""
         return "none" if self.control_variate == "auto" else self.control_variate
 
     def choose(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"]) -> dict[str, Any]:
         """Return values for the fields `control_variate`, `proposal` and `sampling`, each only if the field is `auto`.
 
-        The values are `second`, `hmc` and `importance`. There are none if `posterior.centre()` is None, or if each step
-        uses all data. `sampling` stays `auto` if the user gave `batch_size` or `num_batches`. It also stays `auto` with
-        more than `MANY_ROWS` rows, because warm-up evaluates every row many times for `importance`.
+        The values are `second`, `hmc` and `importance`. All fields stay `auto` if `posterior.centre()` is None, or if
+        each step uses all data. `sampling` stays `auto` if the user gave `batch_size` or `num_batches`, and with more
+        than `MANY_ROWS` rows. The reason is that warm-up evaluates every row many times for `importance`.
         """
         del thetas
         if posterior.centre() is None or self._uses_all_data(posterior.num_data):
@@ -102,7 +102,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         return batch_sizes.initial_sizes(self.batch_size, self.num_batches, self.sampling, num_data)
 
     def _uses_all_data(self, num_data: int) -> bool:
-        """Whether each step uses all data, because they are few and the sizes and `sampling` are `auto`.
+        """Whether each step uses all data, because the data are few, and the sizes and `sampling` are `auto`.
 
         With a control variate the result is False, because a few dozen data per step then suffice.
         """
@@ -238,7 +238,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
     def _batch(
         self, posterior: AbstractPosterior, rows: RowProbabilities | None, *, key: PRNGKeyArray
     ) -> tuple[Any, Float[Array, " used"] | None]:
-        """Return the data of a step, and their weights in a mean over them (None if all weights are equal)."""
+        """Return the data of a step, and their weights in a mean over these data (None if all weights are equal)."""
         sizes = self.plan(posterior.num_data)
         if rows is not None:
             return rows.minibatch(posterior, sizes.num_used, key=key)
@@ -326,7 +326,7 @@ class AbstractPenalty(_preconditioner.AbstractPreconditionedSampler[PenaltyState
         refuse_large(self.order, posterior)
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Return the number of evaluations: likelihoods, derivatives at the anchor, gradients of the proposal."""
+        """Return the evaluations of a step: likelihoods, derivatives at the anchor, gradients of the proposal."""
         del warmup
         order, gradients = ORDER[self.order], 0.0
         if self.resolved_proposal(posterior.num_data) != "random-walk" and order < 2:

@@ -32,8 +32,8 @@ class Penalty(AbstractPenalty):
     move at the end of a warm-up window, and is fixed after warm-up.
 
     Langevin and hmc proposals use gradients. If the polynomials are of second order, the gradients are those of the
-    polynomials. Otherwise they come from another mini-batch, which is independent of the batches for the acceptance and
-    which also serves the reverse move.
+    polynomials. Otherwise the gradients come from another mini-batch, which is independent of the batches for the
+    acceptance. The reverse move uses the same mini-batch.
     """
 
     exactness: ClassVar[Exactness] = "noise-corrected"

@@ -12,7 +12,7 @@ from bnnzoo.samplers.subsampled.row_probabilities import RowProbabilities
 
 
 class PenaltyState(eqx.Module):
-    """State of a chain. `seen` contains the means over a warm-up window from which warm-up selects batch sizes."""
+    """State of a chain. Warm-up selects batch sizes from `seen`, the means over the present warm-up window."""
 
     position: Float[Array, " dim"]
     step_size: Float[Array, ""]

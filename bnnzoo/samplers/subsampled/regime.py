@@ -25,13 +25,16 @@ values up to this limit. At values of 0.03 to 0.04 the mean is wrong by 0.15 to 
 (`tests/samplers/test_batch_invariance.py`)."""
 
 MAX_STEP_SKEW = 0.05
-"""Largest value of |skewness| sigma^3 / 6 in a single step. Above it the step counts as biased."""
+"""Largest value of |skewness| sigma^3 / 6 in a single step. Above this limit the step counts as biased."""
 
 MIN_ACCEPTANCE = 0.01
-"""Smallest acceptance rate. Below it a chain hardly moves."""
+"""Smallest acceptance rate. Below this limit a chain hardly moves."""
 
 MAX_UNSEEN = 0.09
-"""Largest fraction of the curvature, in the worst direction, that the steps miss because some rows have no effect.
+"""Largest fraction of the log posterior's curvature, in the worst direction, that the steps may miss.
+
+The steps miss the curvature of rows without effect on the draws. An example is a row that causes a rejection in every
+step that draws the row.
 
 At this value the variance in that direction is a tenth too large (`benchmarks/guard.py`).
 """
@@ -103,7 +106,7 @@ def regime(
         tuned: whether warm-up adapted the step size. If so, more data per step do not reduce the noise: warm-up would
             choose a larger step size.
         target_sigma2: upper limit of the mean sigma2 in the adaptation of the step size.
-        pooled: True if sigma2 is estimated from the spread over data, False if it is from the spread of batch means.
+        pooled: True if sigma2 is estimated from the variance over data, False if from the variance of batch means.
         langevin: True if sigma2 is proportional to the step size, False if it is proportional to its square.
         importance: whether influential rows are drawn more often.
     """
@@ -151,7 +154,10 @@ def regime(
 def _exceeded_limits(
     means: Mapping[str, float], *, noise_advice: str, dof_advice: str, skewness_advice: str, row_advice: str
 ) -> list[Finding]:
-    """Return one finding, with one of the advices, for each statistic whose mean exceeds its limit."""
+    """Return one finding for each statistic whose mean exceeds its limit.
+
+    Each argument `*_advice` is the text for the findings about this problem.
+    """
     limits = (
         ("sigma2", "sigma2", "mean sigma2", MAX_SIGMA2, noise_advice),
         (
@@ -164,22 +170,29 @@ def _exceeded_limits(
         (
             "skewness",
             "regime_skew",
-            "fraction of steps in which the skewness of the noise causes a bias above 0.05",
+            "fraction of steps in which the skewness of the noise biases the log acceptance ratio by more than 0.05",
             0.5,
             skewness_advice,
         ),
-        ("skewness", "skew_bias", "mean bias due to the skewness of the noise", MAX_SKEW_BIAS, skewness_advice),
+        (
+            "skewness",
+            "skew_bias",
+            "mean bias of the acceptance probability due to the skewness of the noise",
+            MAX_SKEW_BIAS,
+            skewness_advice,
+        ),
         (
             "unseen",
             "unseen",
-            "fraction of the log posterior's curvature that the steps miss, because some rows have no effect on them",
+            "fraction of the log posterior's curvature that the steps miss, because some rows have no effect on draws",
             MAX_UNSEEN,
             row_advice,
         ),
         (
             "shift",
             "unseen_shift",
-            "estimated shift of a mean, in standard deviations, because the steps miss the effect of some rows",
+            "estimated shift of a mean of the draws, in standard deviations, because the steps miss the effect of some "
+            "rows",
             MAX_SHIFT,
             row_advice,
         ),

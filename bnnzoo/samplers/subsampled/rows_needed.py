@@ -24,9 +24,10 @@ _PAIRS, _ROWS = 16, 4096
 
 
 def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> str:
-    """Return a sentence that compares K1 (see the module) with the number of rows that a step uses.
+    """Return a sentence that compares K1 with the number of rows that a step uses.
 
-    If mini-batches save no time, the sentence recommends another sampler.
+    K1 is the number of rows per step with which the noise of the log acceptance ratio has variance 1. If mini-batches
+    save no time, the sentence recommends another sampler.
 
     Args:
         sampler: a sampler with the methods of `AbstractPenalty`.
@@ -41,7 +42,7 @@ def describe(sampler: Any, posterior: AbstractPosterior, rows_needed: float) -> 
     )
     if rows_needed >= num_data / 4:
         can_restrict = _has_normal_prior(posterior) and posterior.centre() is None and sampler.order == "none"
-        remedy = f", or sample only the directions that the data determine with {setting('stochastic', 'identified')}"
+        remedy = f", or use {setting('stochastic', 'identified')} to sample only directions that the data determine"
         return f"{text}; mini-batches save no time here: use the sampler hmc or nuts{remedy if can_restrict else ''}"
     if sizes.disjoint and sizes.num_used == num_data:
         return text
@@ -65,9 +66,10 @@ def _has_normal_prior(posterior: AbstractPosterior) -> bool:
 def near_centre(
     posterior: AbstractPosterior, is_sampled: Bool[Array, " dim"], *, key: PRNGKeyArray
 ) -> Float[Array, ""]:
-    """Predict K1 (see the module) for steps from one draw of the standard normal approximation to an independent one.
+    """Predict K1 (see the module) for steps that move from one posterior draw to an independent posterior draw.
 
-    The control variate is of second order, at the posterior's centre.
+    Both draws are from the normal approximation of the posterior at its centre. The control variate is of second order,
+    at the centre.
 
     Args:
         posterior: the posterior of a subspace. Each coordinate is in units of its posterior standard deviation.

@@ -28,8 +28,8 @@ from bnnzoo.samplers.variational import pre_activations, training
 _PAIRS = 2
 """Number of pairs of antithetic draws in `Bbb.inspect`. A pair costs two passes over all data."""
 _MAX_DISTANCE = 0.25
-"""Largest accepted `mean_distance` of `Bbb.inspect`, divided by the number of parameters: 0.5 standard deviations
-squared."""
+"""Largest accepted `mean_distance` of `Bbb.inspect`, divided by the number of parameters: the square of 0.5 standard
+deviations."""
 
 
 class BbbState(eqx.Module):
@@ -63,8 +63,9 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     - `kl_weights`: with `uniform` pi_i is 1/M. With `blundell` pi_i is 2^(M-i) / (2^M - 1), so that the first batches
       of a pass have almost all of the weight.
     - `reparameterisation`: with `weights` one theta is drawn for the whole batch. With `local` the pre-activations of
-      dense layers are drawn instead, for each datum. The expectation is the same, with less noise. Layers that the
-      network uses more than once per datum, or other than by a call, still have one draw for the whole batch.
+      dense layers are drawn instead, for each datum. The expectation is the same, with less noise. One draw of the
+      weights for the whole batch remains for layers that the network uses more than once per datum, or other than by a
+      call.
 
     The closed form of KL(q || prior) is used if NumPyro knows it, as for normal priors. Otherwise only the entropy of q
     is in closed form, and the log prior is evaluated at a draw of q. At the end of warm-up, mean and rho are replaced
@@ -96,7 +97,11 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     ] = "uniform"
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Return the evaluations of rows in a step of warm-up, one per row and draw of q; 0 for a draw."""
+        """Return the number of evaluations of a step.
+
+        A warm-up step evaluates each row of the batch once for each of `samples` draws of q. A step after warm-up
+        evaluates no row.
+        """
         return self.samples * super().evaluations(posterior, means, warmup=warmup)
 
     def init(
@@ -160,9 +165,10 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
     def inspect(self, posterior: AbstractPosterior, state: BbbState, *, key: PRNGKeyArray) -> Stats:
         """Estimate `mean_distance`, the squared distance of q's mean to the best mean, in standard deviations of q.
 
-        The best mean is the one that minimises the KL. `mean_distance` is a sum over the parameters, and about 0 at the
-        best mean. It is computed from the expectation, under q, of the gradient of the log posterior. Pairs of draws
-        theta = mean +- scale eps estimate this expectation. The bias due to the noise of the pairs is subtracted.
+        The best mean is the mean that minimises KL(q || posterior). `mean_distance` is a sum over the parameters, and
+        about 0 at the best mean. It is computed from the expectation of the gradient of the log posterior under q.
+        Pairs of draws theta = mean +- scale eps estimate this expectation. The bias due to the noise of the pairs is
+        subtracted.
         """
         scale = jax.nn.softplus(state.rho)
         slope = jax.grad(posterior.log_density)
@@ -176,11 +182,14 @@ class Bbb(training.AbstractTrainedSampler[BbbState]):
         return {"mean_distance": jnp.sum(jnp.mean(slopes, 0) ** 2) - noise}
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
-        """Report a mean that is too far from the best mean."""
+        """Report a mean of q that is too far from the best mean (see `inspect`)."""
         distance = means.get("mean_distance", 0.0) / posterior.layout.dim
         if distance <= _MAX_DISTANCE:
             return ()
-        label = "squared distance of the Gaussian's mean to its optimum, per parameter, in standard deviations"
+        label = (
+            "squared distance of the fitted mean to the mean that minimises the KL divergence, per parameter, in "
+            "standard deviations"
+        )
         advice = f"use a longer {setting('warmup')}, or a larger {setting('sampler.batch_size')}"
         return (Finding("validity", "mean", label, distance, _MAX_DISTANCE, advice),)
 

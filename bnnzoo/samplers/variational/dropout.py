@@ -54,7 +54,11 @@ class Dropout(training.AbstractTrainedSampler[DropoutState]):
             )
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Refuse a network in which no sampled parameter is a weight matrix, because no unit can then be dropped."""
+        """Refuse a network in which no sampled parameter is a weight matrix, because no unit can then be dropped.
+
+        Raises:
+            UsageError: if there is no sampled weight matrix.
+        """
         if not _droppable_weights(posterior.layout):
             raise UsageError(
                 "sampler dropout: no sampled parameter is a weight matrix, so there are no units to drop; use "
@@ -62,7 +66,11 @@ class Dropout(training.AbstractTrainedSampler[DropoutState]):
             )
 
     def evaluations(self, posterior: AbstractPosterior, means: Mapping[str, float], *, warmup: bool = False) -> float:
-        """Return the evaluations of rows in a step of warm-up, with a part of the batch per mask; 0 for a draw."""
+        """Return the number of evaluations of a step.
+
+        A warm-up step evaluates each row of the batch once, with one of `masks` masks. A step after warm-up evaluates
+        no row.
+        """
         del means
         return float(self.masks * min(self.batch_size // self.masks, posterior.num_data)) if warmup else 0.0
 

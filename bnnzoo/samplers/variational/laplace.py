@@ -30,7 +30,7 @@ _MAX_FULL = 5000
 _MAX_WORK = 1e12
 """Largest number of multiplications for which `covariance: auto` uses Kronecker products."""
 _MAX_DISTANCE = 0.25
-"""Largest accepted squared distance to the mode, per parameter and in standard deviations: 0.5 squared.
+"""Largest accepted squared distance to the mode, per parameter: the square of 0.5 standard deviations.
 
 The posterior of a network has curved valleys, in which the steps towards the mode are short. A squared distance of up
 to 0.1 therefore remains, even after many steps.
@@ -58,17 +58,17 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
     of the datum's log-likelihood. With `curvature: hessian`, P is minus the Hessian of the log density, with its
     smallest eigenvalues raised. This Hessian exists for any posterior. P is full, diagonal, or a Kronecker product for
     each array of parameters. The likelihood can have parameters of its own, such as a noise scale. With `ggn` and
-    `fisher` they are independent of all others, and their precision is the diagonal of minus their exact Hessian.
+    `fisher` these parameters are independent of all others. Their precision is the diagonal of minus the exact Hessian.
 
     If there is a warm-up, it continues the initial training towards the mode by Adam. Then up to ten steps that use all
-    data lead to the mode, and P is computed there. (With Adam alone, the noise of the batches would cause an error in
-    the mode. For a narrow posterior this error could be larger than its width.) To sample only the last layer, use
+    data lead to the mode, and P is computed at the mode. (With Adam alone, the noise of the batches would cause an
+    error in the mode. This error could exceed the width of a narrow posterior.) To sample only the last layer, use
     `--stochastic last`. A prior that is flat or has a kink at the mode has no curvature there. With `ggn` and `fisher`
     the curvature of the prior is therefore raised to at least the inverse of the prior's variance.
 
     P is the posterior precision of the network linearised at the mode, f(x, mode) + J(x, mode) (theta - mode).
-    Predictions therefore use this linear model (Immer, Korzepa and Bauer 2021). With `predictive: network` they use
-    f(x, theta) itself. The predictions are then too wide where P is small.
+    Predictions therefore use this linear model (Immer, Korzepa and Bauer 2021). With `predictive: network` the
+    predictions use f(x, theta) itself. They are then too wide in directions in which P is small.
     """
 
     statistics: ClassVar[tuple[Statistic, ...]] = (LOG_DENSITY_ESTIMATE, DIVERGING, Statistic("log_q"))
@@ -88,15 +88,22 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
     batch_size: Annotated[int, Ge(1), Doc("n: number of rows per warm-up step")] = 128
 
     def check(self, posterior: AbstractPosterior) -> None:
-        """Refuse `curvature` and `covariance` if they give no Gaussian for the posterior or are too expensive."""
+        """Refuse values of `curvature`, `covariance` and `predictive` that the posterior does not support.
+
+        Raises:
+            UsageError: if these values give no Gaussian or no linear model, or if the Gaussian is too expensive.
+        """
         if not posterior.has_outputs:
             if self.curvature != "hessian":
                 raise UsageError(
                     f"sampler laplace: {setting('sampler.curvature', self.curvature)} needs a network, but "
-                    "this posterior has none; use [[sampler.curvature=hessian]]"
+                    "this posterior has no network; use [[sampler.curvature=hessian]]"
                 )
             if self.predictive == "linearised":
-                raise UsageError("sampler laplace: only networks can be linearised; use [[sampler.predictive=network]]")
+                raise UsageError(
+                    "sampler laplace: [[sampler.predictive=linearised]] needs a network, but this posterior has no "
+                    "network; use [[sampler.predictive=network]]"
+                )
         elif (prior := posterior.fixed_prior()) is None:
             raise UsageError(
                 "sampler laplace: a posterior with sampled prior scales has no mode, because the density is "
@@ -106,13 +113,14 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
             prior.distribution(posterior.layout.network)  # raises if the weights are dependent
         if self.curvature == "hessian" and self.covariance == "kronecker":
             raise UsageError(
-                "[[sampler.covariance=kronecker]]: is not supported with [[sampler.curvature=hessian]]; use full or "
-                "diagonal"
+                "[[sampler.covariance=kronecker]]: is not supported with [[sampler.curvature=hessian]]; use "
+                "[[sampler.covariance=full]] or [[sampler.covariance=diagonal]]"
             )
         if self.covariance == "full" and posterior.layout.dim > _MAX_FULL:
             raise UsageError(
                 f"[[sampler.covariance=full]]: supports at most {_MAX_FULL} parameters (got "
-                f"{posterior.layout.dim}); use kronecker or diagonal, or [[stochastic=last]]"
+                f"{posterior.layout.dim}); use [[sampler.covariance=kronecker]], [[sampler.covariance=diagonal]], or "
+                "[[stochastic=last]]"
             )
 
     def init(
@@ -184,13 +192,16 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
         if distance <= _MAX_DISTANCE:
             return ()
         label = "squared distance to the mode, per parameter, in standard deviations"
-        parts = f"a {setting('prior')} and an activation without a kink at the mode"
-        advice = f"use a longer {setting('warmup')}, or {parts}, because the gradient is not 0 there"
+        parts = f"a {setting('prior')} and an activation without a kink"
+        advice = f"use a longer {setting('warmup')}, or {parts}, because the gradient is not 0 at a mode with a kink"
         return (Finding("validity", "mode", label, distance, _MAX_DISTANCE, advice),)
 
     @property
     def mode_field(self) -> str:
-        """Name of the state field with the mode if predictions are linearised there, else ""."""
+        """Name of the state field with the mode, at which the network is linearised for predictions.
+
+        It is "" if predictions use the network itself.
+        """
         return "mode" if self.predictive == "linearised" else ""
 
     def _at_mode(self, posterior: AbstractPosterior, theta: Float[Array, " dim"], adam: training.Adam) -> LaplaceState:

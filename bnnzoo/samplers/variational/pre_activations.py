@@ -17,7 +17,8 @@ from bnnzoo.posterior import NetworkPosterior
 class _Dense(eqx.nn.Linear):
     """A dense layer with independent Gaussian parameters. A call draws its outputs, which are Gaussian too.
 
-    Its own weights and bias are one draw of the parameters, for a network that reads them instead of calling the layer.
+    The fields `weight` and `bias` are one draw of the parameters. A network that reads these fields, instead of calling
+    the layer, uses this draw.
     """
 
     mean: eqx.nn.Linear
@@ -91,7 +92,8 @@ def _are_called_once(
 ) -> list[bool]:
     """Return for each part of the network whether it is a dense layer that is used for a single vector per datum.
 
-    Tied weights, the tokens of a sequence and recurrent networks use a layer more often.
+    A layer is used for several vectors if its weights are tied, if it processes the tokens of a sequence, or if the
+    network is recurrent.
     """
     arrays, others = eqx.partition(parts, eqx.is_array)
     program = jax.make_jaxpr(lambda arrays, x: network_output(eqx.combine(arrays, others), x))(arrays, x).jaxpr

@@ -38,14 +38,14 @@ class SwagState(eqx.Module):
     mean: Float[Array, " dim"]
     variance: Float[Array, " dim"]
     deviations: Float[Array, "rank dim"]
-    """Deviation of each of the latest snapshots from the mean of this snapshot and all before it, newest first."""
+    """Deviations of the latest snapshots, newest first: snapshot k minus the mean of the snapshots up to k."""
 
 
 class Swag(training.AbstractTrainedSampler[SwagState]):
     """Draws from a Gaussian fitted to the path of stochastic gradient descent, with low-rank plus diagonal covariance.
 
     Maddox, Garipov, Izmailov, Vetrov and Wilson 2019, A Simple Baseline for Bayesian Uncertainty in Deep Learning. With
-    several chains it is Multi-SWAG (Wilson and Izmailov 2020). Warm-up is gradient descent on mini-batches, with
+    several chains SWAG is Multi-SWAG (Wilson and Izmailov 2020). Warm-up is gradient descent on mini-batches, with
     momentum and a constant learning rate. In the second half of warm-up every `interval`-th position is a snapshot. The
     state stores the mean and the variance of the snapshots, one value per parameter. It also stores D_k for the latest
     K = `rank` snapshots: the deviation of snapshot k from the mean of the snapshots up to k. A draw is
@@ -155,7 +155,7 @@ class Swag(training.AbstractTrainedSampler[SwagState]):
 
 
 def _with_snapshot(state: SwagState) -> SwagState:
-    """Return the state with its position as one more snapshot. Welford's formula gives no negative variances."""
+    """Add the position of a state as one more snapshot. Welford's formula gives no negative variances."""
     count = state.snapshots + 1
     change = state.position - state.mean
     mean = state.mean + change / count

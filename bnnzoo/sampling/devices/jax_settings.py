@@ -37,7 +37,7 @@ def split_cpu(num_devices: int) -> None:
     """Split the CPU into `num_devices` devices, and give XLA's thread pool more threads than devices.
 
     XLA's thread pool has one thread per core by default, or one thread per device if there are more devices than cores.
-    A matrix factorisation blocks the thread of its device until other threads of this pool have done its subtasks. If
+    A matrix factorisation blocks the thread of its device until other threads of the pool have done the subtasks. If
     all chains factorise a matrix at the same time on fewer cores than chains, all threads are blocked and the program
     never ends (jaxlib 0.10). XLA reads the size of the pool from the environment variable NPROC.
 
@@ -53,9 +53,9 @@ def split_cpu(num_devices: int) -> None:
 
 @contextlib.contextmanager
 def join_processes(coordinator: str | None = None, count: int | None = None, rank: int | None = None) -> Iterator[None]:
-    """Connect this process to the other processes of a shared run inside the block. JAX must not be used before.
+    """Connect this process to the other processes of a shared run inside the block.
 
-    Under Slurm, Open MPI and Kubernetes no argument is needed.
+    JAX must not be used before the block. Under Slurm, Open MPI and Kubernetes no argument is needed.
 
     Args:
         coordinator: the address and the port of the first process, such as `10.0.0.1:1234`.

@@ -38,11 +38,11 @@ _MAX_DEVICES = 256
 
 
 class Placement(eqx.Module):
-    """A way to run a function of one chain for all chains. With other values of the fields, programs compile again."""
+    """A way to run a function of one chain for all chains. Programs are compiled again if a field changes."""
 
     method: Literal["parallel", "vectorized", "sequential"] = eqx.field(static=True)
     mesh: Mesh | None = eqx.field(static=True)
-    """The devices of this process that share the chains or rows; None if JAX's default device has all of them."""
+    """The devices of this process that share the chains or rows; None for JAX's default device alone."""
     processes: Processes = eqx.field(static=True, default=SINGLE_PROCESS)
 
     @property
@@ -95,7 +95,7 @@ class Placement(eqx.Module):
             shared: values that are the same for all chains.
             chains: values of all chains.
             axes: the axis of the chains in the arrays of each tree of `chains`.
-            out_axes: the axis of the chains in the arrays of the result: a number, or a tuple with a number per part.
+            out_axes: the axis of the chains in the arrays of the result: one number, or a number for each tuple item.
         """
         if self.mesh is None:
             return local(shared, *chains)
@@ -133,7 +133,7 @@ class Placement(eqx.Module):
         return eqx.tree_at(lambda p: p.data, placed_posterior, data, is_leaf=lambda node: node is None)
 
     def mesh_context(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which JAX knows the mesh of the rows. Run programs without `spread` in this context."""
+        """Return a context in which JAX knows the mesh of the rows, for programs that do not call `spread`."""
         return jax.set_mesh(self.mesh) if self.mesh is not None and self.axes.data > 1 else contextlib.nullcontext()
 
     def _put(self, tree: PyTree, spec: P) -> PyTree:
@@ -175,9 +175,10 @@ def place_run(recipe: Recipe, posterior: AbstractPosterior, sampler: AbstractSam
         return place_chains("vectorized" if share_rows else recipe.chain_method, recipe.chains, processes)
     mesh_axes, devices = axes(recipe.mesh), jax.local_devices()
     if recipe.chains % mesh_axes.chains:
+        per_process = _divisor(recipe.chains // processes.count, max(1, mesh_axes.chains // processes.count))
         raise UsageError(
             f"[[mesh]]: chains={mesh_axes.chains} must be a divisor of the number of chains, {recipe.chains}; use "
-            f"chains={_divisor(recipe.chains, mesh_axes.chains)}"
+            f"chains={per_process * processes.count}"
         )
     if mesh_axes.chains % processes.count:
         raise UsageError(

@@ -62,7 +62,9 @@ class Processes(NamedTuple):
         return jax.tree.map(own_slice, tree)
 
     def gather(self, tree: T) -> T:
-        """Concatenate the arrays of all processes along the first axis, in host memory; one process returns `tree`.
+        """Concatenate the arrays of all processes along the first axis, in host memory.
+
+        If there is only one process, `tree` is returned unchanged.
 
         Raises:
             LostProcessError: if another process has ended.
@@ -82,7 +84,7 @@ class Processes(NamedTuple):
         return jax.tree.unflatten(structure, joined_leaves)
 
     def broadcast_first(self, tree: T) -> T:
-        """Return the first process's numbers or arrays in all processes, whose rounding and clocks may differ."""
+        """Return the first process's numbers or arrays in all processes. Rounding and clocks differ by process."""
         if self.count == 1:
             return tree
         gathered: Any = self.gather(jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree))
@@ -117,7 +119,7 @@ class Processes(NamedTuple):
             return count
         requests = self.gather(np.array([[count, stop_signal]], np.int64))
         if requests[0, 0] != _END and (number := int(requests[:, 1].max())):
-            raise InterruptedRunError("another process of this run was stopped", number)
+            raise InterruptedRunError("a process of this run was stopped", number)
         return max(0, int(requests[0, 0]))
 
     def announce_end(self) -> None:
@@ -126,7 +128,7 @@ class Processes(NamedTuple):
 
     @contextlib.contextmanager
     def announce_close(self, finish_pending: Callable[[], Any] | None) -> Iterator[None]:
-        """Wrap the `yield` of a generator. If the first process closes the generator there, tell the other processes.
+        """Wrap the `yield` of a generator. If the first process closes its generator at this `yield`, tell the others.
 
         Args:
             finish_pending: function that waits for the pending chunk, before the processes communicate. None if the
@@ -176,8 +178,8 @@ class Processes(NamedTuple):
             jax.distributed.shutdown()
         elif self.count > 1:
             with contextlib.suppress(Exception):  # a lost process will not come back
-                # The call returns when all living processes have called it. The others never call it, so it returns
-                # when they have ended.
+                # `get_live_nodes` waits until every living process has called it or has ended. The other processes
+                # never call it, so the call returns when all of them have ended.
                 client: Any = global_state.client
                 client.get_live_nodes(list(range(self.count)))
 

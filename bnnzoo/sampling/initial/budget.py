@@ -1,9 +1,9 @@
 """Choice of the lengths of a run from its time budget: warm-up, thinning and draws, unless the recipe sets them.
 
 The time of a gradient is measured here. The time of a step is measured later, and `measured_lengths.py` changes the
-lengths: before the first step, in warm-up, and at its end. After warm-up, the clock determines only the number of
-draws. The file stores a recipe with fixed lengths, which gives the same draws on fast and slow machines of the same
-kind.
+lengths: before the first step, in warm-up, and at the end of warm-up. After warm-up, the clock determines only the
+number of draws. The file stores a recipe with the final lengths. This recipe gives the same draws on fast and slow
+machines of the same kind.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from bnnzoo.sampling.initial.trained_start import train
 MIN_SHARE = 0.3
 """Smallest fraction of the budget for warm-up and draws, even if finding the initial positions took too long."""
 _START_SHARE = 0.4
-"""Largest fraction of the budget for training the initial positions. Beyond it, time for draws is worth more."""
+"""Largest fraction of the budget for training the initial positions. More training is worth less than more draws."""
 MIN_START_STEPS, _PILOT_STEPS = 250, 50
 WARMUP_SHARE = 0.4
 MIN_WARMUP, MAX_WARMUP, _MAX_WARMUP_TRAJECTORIES = 300, 20_000, 2048
 """Limits of the number of warm-up steps. With long trajectories fewer steps suffice, because a step moves farther."""
 _WANTED_TRAJECTORIES = 750
-"""Number of trajectories, in warm-up and sampling together, for which the length of a trajectory is chosen.
+"""Target number of trajectories, in warm-up and sampling together; it determines the length of a trajectory.
 
-The real number is larger, because `_OVERHEAD` is cautious and lengths are rounded down. Few long trajectories are
-better than many short ones: the trajectories of a slow chain are the steps of a random walk, whose effective draws are
-proportional to the total length times the length of a trajectory."""
+The actual number is larger, because `_OVERHEAD` is cautious and lengths are rounded down. Few long trajectories are
+better than many short ones: in a slow chain, the trajectories are the steps of a random walk. The effective sample size
+of the walk is proportional to the total length of all trajectories times the length of one trajectory."""
 WANTED_DRAWS, MAX_DRAWS, MAX_THIN = 1000, 4000, 1000
 """Target number of draws, largest number of draws, and largest thinning. Smaller thinnings are powers of two."""
 STEP_SECONDS = 2e-5
-"""Smallest assumed time, in seconds, of a step of all chains. It matters if a step uses few data."""
+"""Smallest assumed time, in seconds, of a step of all chains. This bound matters if a step uses few data."""
 _OVERHEAD = 1.5
 """Assumed time of a step, relative to the time of its gradients."""
 _PILOT_SECONDS, _PILOT_ROWS = 0.2, 4096
@@ -68,7 +68,9 @@ def plan_lengths(
     start_seconds: float,
     chosen_fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> Problem:
-    """Choose warm-up, thinning and draws if the recipe does not, and return the problem; unchanged without a budget.
+    """Return the problem with lengths (warm-up, thinning, draws) for its budget; unchanged without a budget.
+
+    Lengths that the recipe sets are kept.
 
     Args:
         problem: the problem of the run.
@@ -114,7 +116,8 @@ def seconds_after_start(budget: str, start_seconds: float) -> float:
 def round_down(length: float, largest: int) -> int:
     """Return `largest` if `length` is at least `largest`, else the largest power of two up to `length`, at least 1.
 
-    Measured times differ by a few percent between runs. The rounded lengths are usually equal, and so are the draws.
+    Measured times differ by a few percent between runs. The rounded lengths of two runs, and therefore their draws, are
+    usually equal.
     """
     return largest if length >= largest else int(2.0 ** np.floor(np.log2(max(length, 1.0))))
 
@@ -243,7 +246,7 @@ def seconds_per_row(problem: Problem, placement: Placement, thetas: Float[Array 
 
 
 def _affordable_gradients(problem: Problem, budget: float, row_seconds: float) -> float:
-    """Return the number of full-data gradients per step with which the budget allows `_WANTED_TRAJECTORIES` steps."""
+    """Return the number of full-data gradients per step if the budget is spent on `_WANTED_TRAJECTORIES` steps."""
     return budget / (_OVERHEAD * row_seconds * problem.posterior.num_data) / _WANTED_TRAJECTORIES
 
 

@@ -11,18 +11,18 @@ from bnnzoo.samplers import AbstractSampler
 from bnnzoo.sampling.loop.warmup import windows
 
 MIN_DRAWS = 20
-"""Smallest number of draws per chain. A run makes them even if its budget is exhausted."""
+"""Smallest number of draws per chain. A run makes this number of draws even if its budget is exhausted."""
 MIN_WINDOWS = 3
 """Smallest number of windows before the final window in a warm-up that ends early."""
 _TOLERANCE = 4.0
-"""The shortest run may take this multiple of the budget. Later steps can be much faster than the measured ones: the
-first trees of NUTS are the longest."""
+"""Largest duration of the shortest possible run, in multiples of the budget. It exceeds 1, because later steps can be
+much faster than the measured steps: the first trees of NUTS are the longest."""
 
 
 def refuse_short_budget(
     problem: Problem, sampler: AbstractSampler, *, budget_seconds: float, step_seconds: float
 ) -> None:
-    """Refuse a budget if even the shortest warm-up and the fewest draws would take far longer.
+    """Refuse a budget if even the shortest warm-up and the smallest number of draws would far exceed the budget.
 
     Args:
         problem: the problem with the planned lengths.
@@ -48,8 +48,8 @@ def refuse_short_budget(
     used_seconds = duration.seconds(recipe.budget) - budget_seconds
     sufficient_budget = duration.text(1.5 * (seconds + max(used_seconds, 0.0)))
     cheaper = (
-        f", or a sampler that uses mini-batches, such as sgld: this one uses all {problem.posterior.num_data} rows in "
-        "every step"
+        f", or a sampler that uses mini-batches, such as sgld, because {recipe.sampler.name} uses all "
+        f"{problem.posterior.num_data} rows in every step"
     )
     raise UsageError(
         f"{setting('budget', recipe.budget)}: too short: on this machine even {warmup} steps of warm-up and "

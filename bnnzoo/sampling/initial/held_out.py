@@ -18,7 +18,7 @@ _NETWORKS, _STEPS, _SHARE = 10, 2000, 0.08
 
 Each network has different held-out rows: a tenth of all rows by default, and at most 2048. With half of these training
 steps, networks with one noise level were not fully trained, and the wrong likelihood was selected. Therefore no
-comparison is made if the budget allows fewer steps."""
+comparison is made if the budget allows fewer than `_STEPS` training steps."""
 OVERLAP = (1 + _NETWORKS / (_NETWORKS - 1)) ** 0.5
 """Factor by which overlapping training rows increase the standard error of a mean over the networks.
 
@@ -39,7 +39,7 @@ def can_compare(problem: Problem) -> bool:
 def losses_of(
     problem: Problem, *, trained_part: str, work: positions.StartWork, key: PRNGKeyArray
 ) -> Float[np.ndarray, " network"]:
-    """Train networks, and return the mean negative log density of each network's held-out rows, in nats.
+    """Train networks, and return the mean negative log density of each network's held-out rows, in nats per row.
 
     With the same key, the networks of all problems have the same held-out rows.
 

@@ -25,11 +25,11 @@ NOISE_BY_ROW = "heteroscedastic"
 _DF = 4.0
 """Degrees of freedom of the candidates with Student's t, equal to the default of the likelihood `student-t`."""
 _MAX_EQUAL = 0.25
-"""Largest fraction of rows with the same target for which likelihoods are compared.
+"""Largest fraction of rows with the same target. If the fraction is larger, likelihoods are not compared.
 
-With more equal targets, the density of a noise level per row, or of Student's t, can grow without limit: the noise
-scale of these rows shrinks towards 0. A low loss then says nothing, and the chains get stuck where the scale is
-tiny."""
+With more equal targets, the likelihood can be unbounded if it is Student's t or has one noise level per row: the noise
+scale of the rows with the same target shrinks towards 0. A low loss is then no evidence for a likelihood, and the
+chains get stuck where the scale is tiny."""
 _MIN_GAIN = 0.01
 """Smallest gain, in nats per held-out row, for which the second of two likelihoods is selected."""
 _LEVEL = 0.005
@@ -56,7 +56,7 @@ def is_likelihood_open(problem: Problem) -> bool:
 
 
 class Question(NamedTuple):
-    """A question that two likelihoods answer: their descriptions, and the keys of their losses in the run's file."""
+    """A choice between two likelihoods: their descriptions, and the keys of their losses in the run's file."""
 
     name: str
     first: str
@@ -86,14 +86,14 @@ class Comparison(NamedTuple):
 
     @property
     def gain(self) -> Float[np.ndarray, " network"]:
-        """First loss minus second loss, in nats per held-out row; positive if the second likelihood is better."""
+        """Loss with the first likelihood minus loss with the second, in nats per held-out row."""
         return self.first - self.second
 
     @property
     def p(self) -> float:
         """The exact one-sided p value of Wilcoxon's signed-rank test; it is small if the gains are positive.
 
-        It is 1 if a gain is NaN, or if no gain is finite.
+        The p value is 1 if a gain is NaN, or if no gain is finite.
 
         The test uses ranks, so that a single network with very poor predictions cannot decide the result.
         """
@@ -132,9 +132,9 @@ class Comparison(NamedTuple):
         )
         text = (
             f"selected noise model: {choice}; in {num_better} of {count} pairs of trained networks, "
-            f"{self.question.second_subject} predicts held-out rows better; the median gain in log density is "
-            f"{np.median(self.gain):.2g} nats per row ({test}; a gain of at least {_MIN_GAIN:g} is required); to "
-            f"choose yourself, use [[likelihood=gaussian]], student-t or {NOISE_BY_ROW}"
+            f"{self.question.second_subject} predicts held-out rows better than {self.question.first}; the median gain "
+            f"in log density is {np.median(self.gain):.2g} nats per row ({test}; a gain of at least {_MIN_GAIN:g} is "
+            f"required); to choose yourself, use [[likelihood=gaussian]], student-t or {NOISE_BY_ROW}"
         )
         return spell_settings(text, spelling())
 
@@ -162,9 +162,9 @@ def select_likelihood(
     Student's t, both with the noise levels that the first comparison selected. All likelihoods are tested on the same
     held-out rows, so that a difference is not due to the rows.
 
-    Nothing is compared, and all rows have one level of normal noise, if more than a quarter of the rows have the same
-    target, if the budget is too small, or if the model or the sampler does not support one level per row. The second
-    comparison is omitted if the budget is too small for it, or if Student's t is not supported.
+    Nothing is compared if more than a quarter of the rows have the same target, if the budget is too small, or if the
+    model or the sampler does not support one level per row. The noise is then normal, with one level for all rows.
+    The second comparison is omitted if the budget is too small for it, or if Student's t is not supported.
 
     Returns:
         the problem with the selected likelihood, and the comparisons that were made.

@@ -27,7 +27,7 @@ from bnnzoo.store import Attributes
 from bnnzoo.store.schema import LENGTH_PLAN
 
 _WARMUP_TOLERANCE = 1.25
-"""Warm-up ends early only if it would take longer than this multiple of the fraction `WARMUP_SHARE` of the budget.
+"""Warm-up ends early only if it would take longer than `_WARMUP_TOLERANCE` times `WARMUP_SHARE` times the budget.
 
 Small differences between the planned and the measured time do not change the number of steps, so the draws of two runs
 are usually equal."""
@@ -47,9 +47,9 @@ def length_plan(problem: Problem, start_seconds: float) -> Attributes:
 
 
 def with_open_lengths(problem: Problem, attributes: Mapping[str, Any]) -> Problem:
-    """Return the problem of a resumed run, with the lengths that the budget may still change marked as not set.
+    """Mark the lengths that the budget may still change as not set by the user, and return the problem.
 
-    The recipe in the file has values for all lengths, as if the user had set them.
+    In the recipe of a resumed run, all lengths have values, as if the user had set them.
     """
     open_lengths = json.loads(attributes.get(LENGTH_PLAN, "{}")).get("open", ())
     where = {name: place for name, place in problem.recipe.where.items() if name not in open_lengths}
@@ -99,8 +99,8 @@ def with_shorter_warmup(
     """Return the problem with a shorter warm-up if the planned one takes too much of the budget.
 
     The shorter warm-up has the windows so far and a final window that is as long as all of them together. The function
-    is called at the end of a window. It shortens warm-up if one more window, and the longer final window that belongs
-    to it, would take too long, and if the sampler supports it (`can_end_warmup`).
+    is called at the end of a window. Warm-up is shortened if one more window, and the longer final window that belongs
+    to it, would take too long. The sampler must support a shorter warm-up (`can_end_warmup`).
 
     Args:
         problem: the problem of the run.
@@ -136,6 +136,8 @@ def with_thinning(
     means: Mapping[str, float],
 ) -> Problem:
     """Return the problem with a new thinning, computed from the measured time of a warm-up step.
+
+    The problem is unchanged without a budget, if the user has set the thinning, or if the draws are not a Markov chain.
 
     The thinning of `plan_lengths` is only an estimate: it assumes that every trajectory has the largest allowed length,
     but most trajectories are shorter.

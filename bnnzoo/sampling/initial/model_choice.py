@@ -85,11 +85,11 @@ def select_model(
     work: positions.StartWork,
     key: PRNGKeyArray,
 ) -> tuple[Problem, ModelComparison | None]:
-    """Select the widths of the hidden layers by held-out rows.
+    """Select the widths of the hidden layers by the losses of trained networks on held-out rows.
 
     Args:
         problem: the problem, with the selected likelihood.
-        one_layer_losses: the losses of one hidden layer with this likelihood and this key, if already computed.
+        one_layer_losses: the losses of networks with one hidden layer for `problem` and `key`, if already computed.
         work: observer, stop signal and cost of the initial positions. The cost of this training is added.
         key: random key of the networks and of the held-out rows.
 

@@ -25,7 +25,7 @@ def network_position(problem: Problem, path: Path) -> Float[Array, " dim"]:
     same arrays in the same order. Parameters of the likelihood and of the prior have their default initial values.
 
     Args:
-        problem: the problem. The position has only the parameters that it samples.
+        problem: the problem. The position has only the parameters that the run samples.
         path: the file.
 
     Raises:
@@ -43,9 +43,9 @@ def network_position(problem: Problem, path: Path) -> Float[Array, " dim"]:
     if not is_complete:
         blocks = ", ".join(f"{block.name} {list(block.shape)}" for block in network_layout(template).blocks)
         raise UsageError(
-            f"{path}: [[init]]: the arrays in the file are not those of {problem.recipe.model.name} for these data "
-            f"({blocks}); write the file with equinox.tree_serialise_leaves, from a network with these arrays in this "
-            "order"
+            f"{path}: [[init]]: the arrays in the file are not those of {problem.recipe.model.name} for the training "
+            f"data (expected, in this order: {blocks}); write the file with equinox.tree_serialise_leaves, from a "
+            "network with exactly the expected arrays"
         )
     if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array))):
         raise UsageError(f"{path}: [[init]]: contains values that are not finite; train the network again")
@@ -53,5 +53,5 @@ def network_position(problem: Problem, path: Path) -> Float[Array, " dim"]:
 
 
 def _read_array(file: BinaryIO, like: Any) -> Any:
-    """Return the next array of the file, in the floating-point type of `like`."""
+    """Return the next array of the file with the type of the array `like`; return `like` if it is not an array."""
     return jnp.asarray(np.load(file, allow_pickle=False), like.dtype) if eqx.is_array(like) else like

@@ -168,7 +168,7 @@ def check_given_network(problem: Problem, theta: Float[Array, " dim"]) -> None:
     """Check that the user's network fits the training rows better than the best constant outputs.
 
     Raises:
-        UsageError: if it does not fit better. In most cases the network was trained on data in other units.
+        UsageError: if the network does not fit better, in most cases because it was trained on data in other units.
     """
     posterior = problem.network_posterior
     loss, mean_outputs = (np.asarray(value, np.float64) for value in _loss_and_mean_outputs(posterior, theta))
@@ -189,7 +189,7 @@ def check_given_network(problem: Problem, theta: Float[Array, " dim"]) -> None:
 
 @eqx.filter_jit
 def _loss_and_mean_outputs(posterior: NetworkPosterior, theta: Float[Array, " dim"]) -> tuple[Array, Array]:
-    """Return the mean negative log-likelihood of the rows, and the mean of their outputs."""
+    """Return the mean negative log-likelihood of the rows, and the mean of the network's outputs at the rows."""
     outputs = posterior.over_data(lambda batch: posterior.outputs(theta, jnp.asarray(batch.x)))
     return -jnp.mean(posterior.log_likelihoods(theta)), jnp.mean(outputs, 0)
 

@@ -39,7 +39,9 @@ def last_draws(problem: Problem, path: Path) -> Float[np.ndarray, "chain dim"]:
 
 
 def best_draw(problem: Problem, path: Path) -> Float[np.ndarray, " dim"]:
-    """Return the draw of an earlier run with the largest log density; without log densities, its last draw.
+    """Return the draw with the largest log density in the file of an earlier run.
+
+    If the file has no log densities, the last draw of the last chain is returned.
 
     Raises:
         UsageError: as for `last_draws`.

@@ -1,4 +1,7 @@
-"""The anchor that all chains share, computed on other machines that hold the rows."""
+"""The anchor that all chains share, computed by the workers that hold the rows.
+
+The anchor is the expansion point of the sampler's control variate, with the derivatives of the log-likelihood there.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from bnnzoo.sampling.devices.processes import Processes
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Everything but the rows that determines the anchor."""
+    """All values that determine the anchor, except the rows of the data."""
 
     recipe: Recipe
     description: Description
@@ -40,17 +43,17 @@ class Work:
 def with_shared_anchor(
     problem: Problem, fixed: Mapping[str, np.ndarray], sampler: AbstractSampler, row_map: RowMap
 ) -> tuple[Problem, int]:
-    """Return the problem whose posterior has the anchor at its centre, and the number of shards of the rows.
+    """Return the problem with an anchor at the centre of its posterior, and the number of shards of the rows.
 
     If the sampler needs no such anchor, the problem is unchanged, and the number is 0. The derivatives at the anchor
     are sums over the rows. Each shard of the rows gives one part of the sums. If several processes share the run, the
-    first one computes the anchor for all. If a worker is lost, the anchor is computed in this process.
+    first process computes the anchor for all processes. If a worker is lost, the first process computes all sums.
 
     Args:
         problem: the problem of a run that samples a subspace.
         fixed: the arrays that define the subspace.
         sampler: the sampler with the chosen values of its `auto` fields.
-        row_map: evaluation of a function for each shard of the rows.
+        row_map: calls a function for each shard of the rows, and returns the results.
     """
     posterior, order = problem.network_posterior, getattr(sampler, "order", "none")
     centre, prepares = posterior.centre(), type(sampler).prepare is not AbstractSampler.prepare
@@ -85,7 +88,7 @@ def _parts(work: Work, x: np.ndarray, y: np.ndarray, row_map: RowMap) -> list[tu
 
 
 def anchor_part(work: Work, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the gradient and the Hessian of the sum of the log-likelihoods of some rows, at the centre."""
+    """Return the gradient and the Hessian of the sum of the log-likelihoods of some rows, at `work.centre`."""
     with backend.arithmetic(work.recipe.precision):
         posterior = build_posterior(work.recipe, work.description, None, work.fixed)
         posterior = dataclasses.replace(posterior, data=Data(x, y), adds_by_block=True)

@@ -34,17 +34,17 @@ If half of the largest eigenvalue is smaller than this threshold, this half is t
 _LADDER = 10.0 ** np.arange(2, 8.01, 0.25)
 """Further thresholds that are tried if the recipe sets none."""
 _ROWS = 2000
-"""Number of rows in a mini-batch with which sigma2 must be at most `_SIGMA2` in a step of the sampler `penalty`.
+"""Size of the mini-batch for which the threshold is chosen: with this size, sigma2 must be at most `_SIGMA2`.
 
-Here sigma2 is the variance of the log acceptance ratio over mini-batches. The step is of the least favourable kind: its
-proposal is a new draw that does not depend on the current position."""
+Here sigma2 is the variance of the log acceptance ratio over mini-batches, in a step of the sampler `penalty`. The worst
+case is assumed: the proposal is a new draw from the posterior, independent of the current position."""
 _SIGMA2 = 1.5
 _MIN_CURVATURE = 0.2
 """Smallest curvature of the log posterior at the mode that every combination of the sampled directions must have.
 
-It is a fraction of the curvature from the generalised Gauss-Newton matrix, which is never negative. In a direction that
-the data hardly determine, the exact curvature can be negative. There the posterior is not near the mode, and a control
-variate at the mode does not work."""
+The value is a fraction of the curvature of the generalised Gauss-Newton matrix. That curvature is never negative. In a
+direction that the data hardly determine, the exact curvature can be negative. In such a direction, the posterior mass
+is not near the mode, and a control variate at the mode does not work."""
 _LANCZOS_STEPS = 24
 
 
@@ -62,11 +62,11 @@ class Subspace(NamedTuple):
     rows_needed: float
     """Predicted size of a mini-batch for which sigma2 (see `_ROWS`) is 1; 0 if the recipe sets `tau`."""
     mode_distance: float
-    """Distance of the mode that was found to the exact mode (`Mode.distance`)."""
+    """Distance from the computed mode to the exact mode, in standard deviations (`Mode.distance`)."""
     is_complete: bool
-    """Whether all directions with an eigenvalue above `tau` are sampled, and not only those with the largest ones."""
+    """Whether all directions with an eigenvalue above `tau` are sampled. If not, some of them were not computed."""
     is_large: bool
-    """Whether the other directions stay at the trained network, because its mode would take too long to find."""
+    """Whether the other directions keep the trained values, because the full mode takes too long to find."""
 
     @property
     def num_directions(self) -> int:
@@ -111,7 +111,9 @@ class Subspace(NamedTuple):
 def find_subspace(
     problem: Problem, choice: SubspaceChoice, *, work: positions.StartWork, key: PRNGKeyArray
 ) -> Subspace:
-    """Train all parameters, find the mode near the result, and return the directions that the data determine there.
+    """Train all parameters, find the mode near the trained network, and return the directions to sample at the mode.
+
+    A direction is sampled if its eigenvalue at the mode exceeds the threshold.
 
     Args:
         problem: the problem of the run.
@@ -121,8 +123,7 @@ def find_subspace(
 
     Raises:
         UsageError: if no direction has a curvature above the threshold of the recipe, if the network and its data
-            are too large, if the recipe's
-            `other_directions` is not supported, or if the user's network cannot be used.
+            are too large, if the recipe's `other_directions` is not supported, or if the user's network cannot be used.
         InterruptedRunError: if `work.stop` returned a signal.
     """
     _check_others(problem)
@@ -138,8 +139,8 @@ def find_subspace(
     largest = float(mode.spectrum.values[0])
     if choice.tau is not None and largest <= choice.tau:
         raise UsageError(
-            f"[[stochastic={choice.kind}:{choice.tau:g}]]: in no direction is the curvature of the posterior more than "
-            f"{choice.tau:g} times that of the prior (the largest ratio is {largest:.3g}); use a smaller threshold, or "
+            f"[[stochastic={choice.kind}:{choice.tau:g}]]: no direction has a ratio of posterior curvature to prior "
+            f"curvature above {choice.tau:g} (the largest ratio is {largest:.3g}); use a smaller threshold, or "
             "[[stochastic=all]]"
         )
     tau, rows_needed = choice.tau, 0.0
@@ -246,14 +247,14 @@ def _choose_threshold(
     """Return the smallest threshold for which mini-batches of `_ROWS` rows suffice, and the number of rows needed.
 
     Mini-batches suffice if sigma2 is at most `_SIGMA2`, and if the log posterior is concave at the mode
-    (`_MIN_CURVATURE`). If they suffice for no threshold, the largest threshold is returned. The number of rows
+    (`_MIN_CURVATURE`). If mini-batches suffice for no threshold, the largest threshold is returned. The number of rows
     needed is the size of a mini-batch for which sigma2 is 1 (see `_ROWS`).
 
     Args:
         posterior: the posterior of all directions with eigenvalues above `floor`.
         mode: the mode and the spectrum of the directions.
         floor: the smallest threshold.
-        is_concave: whether the log posterior density is known to be concave, so that this need not be tested.
+        is_concave: whether the log posterior density is known to be concave; its curvature is then not tested.
         key: random key of the prediction of sigma2.
     """
     num_data, values = posterior.num_data, mode.spectrum.values
@@ -275,7 +276,7 @@ def _choose_threshold(
 def _smallest_curvature(
     posterior: AbstractPosterior, is_sampled: Bool[Array, " dim"], key: PRNGKeyArray
 ) -> Float[Array, ""]:
-    """Return the smallest eigenvalue of minus the second derivative of the log density at the centre of a subspace.
+    """Return the smallest eigenvalue of the negative Hessian of the log density at the centre of a subspace.
 
     The Lanczos method makes `_LANCZOS_STEPS` steps, each with one pass over the rows. These steps are enough, because
     the eigenvalues of interest are far below 1, and most of the others are near 1.

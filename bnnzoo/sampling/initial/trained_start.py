@@ -75,8 +75,8 @@ def train(
         most_steps: largest number of steps.
         held_out: fraction of the rows to hold out.
         steps_per_report: number of steps after which a result is yielded.
-        stores_order: whether each chain stores a random order of all rows in an array. If not, it uses another random
-            order, which is computed row by row, so that the memory does not grow with the number of rows.
+        stores_order: whether each chain stores a random order of all rows in an array. Otherwise the chain computes
+            another random order row by row, so that the memory does not grow with the number of rows.
 
     Yields:
         the result so far, every `steps_per_report` steps and at the end.

@@ -26,9 +26,11 @@ _STEPS_PER_WARMUP_STEP, _MAX_STEPS = 10, 2000
 """Number of gradient steps per step of warm-up, and the largest number of gradient steps."""
 _BATCH = 128
 _FIRST, _LAST = 0.1, 1e-4
-"""First and last learning rate, in units of a parameter's spread. Every step reduces the rate by the same factor."""
+"""First and last learning rate, in units of the standard deviation of a parameter over the draws of `_SPREAD_DRAWS`.
+
+Every step reduces the rate by the same factor."""
 _SPREAD_DRAWS = 64
-"""Number of draws of `posterior.start` from which the spread of a parameter is computed."""
+"""Number of draws of `posterior.start` from which the standard deviation of a parameter is estimated."""
 _STEPS_PER_CALL = 200
 # Gradients become smaller by orders of magnitude during the movement. With Adam's usual b2 = 0.999, the large gradients
 # at the start would keep the later steps too small.
@@ -36,6 +38,8 @@ _ADAM = optax.scale_by_adam(b1=0.9, b2=0.95)
 
 
 class _Moving(NamedTuple):
+    """Position of a chain and state of Adam, between two gradient steps."""
+
     theta: Float[Array, " dim"]
     optimiser: PyTree
 
@@ -50,17 +54,16 @@ def transport(
 ) -> Iterator[tuple[int, Float[Array, "chain dim"]]]:
     """Move each chain with Adam (Kingma and Ba 2015), with decreasing steps and mini-batches of 128 rows.
 
-    A posterior without mini-batches uses all rows in each step. The step of a parameter is in units of the parameter's
-    spread, which is the standard deviation over draws of `posterior.start`. Chains therefore cross a wide prior as fast
-    as a narrow prior. If the log posterior density of a chain has not increased at the end, the chain keeps its initial
-    position.
+    A posterior without mini-batches uses all rows in each step. The step of a parameter is in units of its standard
+    deviation over draws of `posterior.start`. Chains therefore cross a wide prior as fast as a narrow prior. If the
+    log posterior density of a chain has not increased at the end, the chain keeps its initial position.
 
     Args:
         posterior: the posterior of the run.
         thetas: initial positions.
         placement: the placement of the chains.
         num_warmup: number of steps of warm-up; it determines the number of gradient steps.
-        key: random key of the mini-batches and of the draws for the spread.
+        key: random key of the mini-batches and of the draws of `posterior.start`.
 
     Yields:
         the number of gradient steps so far and the positions, every 200 steps. The last positions are the result.

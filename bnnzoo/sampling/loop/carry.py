@@ -1,4 +1,4 @@
-"""Conversion of a `Carry` to named NumPy arrays and back for checkpoints, and a check of a loaded checkpoint."""
+"""Conversion of the state of all chains (`Carry`) to named arrays and back, and a check of a loaded checkpoint."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def check(saved: Checkpoint, run: Unfinished, problem: Problem) -> None:
         remedy = "start the run again with [[force=True]]"
         if earlier_checkpoint is not None:
             remedy = (
-                f"go back with: bnnzoo resume {quoted(run.out)} --from-part {earlier_checkpoint.num_parts}, or {remedy}"
+                f"go back to an earlier checkpoint with: bnnzoo resume {quoted(run.out)} --from-part "
+                f"{earlier_checkpoint.num_parts}, or {remedy}"
             )
         raise UsageError(
             f"{run.folder}: damaged: its checkpoint's {' and '.join(reasons)} do not match this run; {remedy}"

@@ -127,7 +127,7 @@ def _reported(setup: Setup, phase: Phase, states: PyTree) -> Stats:
 
 @eqx.filter_jit
 def _prepared_without_rows(sampler: AbstractSampler, posterior: AbstractPosterior) -> AbstractPosterior:
-    """Return the prepared posterior, without its data if they have not changed, because JAX would copy them."""
+    """Return the prepared posterior, without its data if `prepare` has not changed them: JAX would copy the data."""
     prepared = sampler.prepare(posterior)
     leaves = zip(jax.tree.leaves(prepared.data), jax.tree.leaves(posterior.data), strict=True)
     has_same_rows = all(leaf is other for leaf, other in leaves)
@@ -241,7 +241,7 @@ def _row(
         return carry, {n: stats[n] for n in value[1]}
 
     if isinstance(work.thin, int):
-        # The last step is outside the loop. So the steps in the loop do not compute statistics that only it reports.
+        # The last step is outside the loop, because some statistics are computed only for the last step.
         means = {n: zero for n, zero in zeros.items() if reduce_rules.get(n) == "mean"}
         carry, means = jax.lax.fori_loop(0, work.thin - 1, step_for_means, (carry, means))
         carry, values = step(work.thin - 1, (carry, means))
@@ -313,7 +313,7 @@ class Rows(NamedTuple):
         self, buffer: dict[str, Array], count: int
     ) -> tuple[Float[np.ndarray, "chain draw dim"], dict[str, np.ndarray]]:
         """Copy the first `count` rows to arrays [chain, draw, ...] of the host. The device then reuses the buffer."""
-        # The memory of a CPU device is that of the host, so it must be copied once more.
+        # A CPU device shares its memory with the host, so `np.asarray` makes no copy, and `np.array` must make one.
         copy = np.asarray if on_accelerator() else np.array
         values = {n: copy(np.swapaxes(np.asarray(b)[:count], 0, 1)) for n, b in buffer.items()}
         values |= {n: values[n] > 0 for n in self.booleans}

@@ -330,7 +330,7 @@ def _check_finite(draws: Float[np.ndarray, "chain draw value"], layout: Layout, 
 
 
 def _advise_smaller_steps(sampler: AbstractSampler) -> str:
-    """Return the advice to a user whose chain is no longer finite."""
+    """Return the advice to a user if the position of a chain is no longer finite."""
     for name in ("learning_rate", "step_size"):
         if hasattr(sampler, name):
             return f"use a smaller {setting(f'sampler.{name}')}"

@@ -9,13 +9,13 @@ from typing import Any
 import jax
 
 _SECONDS, _MAX_STEPS = 0.25, 64
-"""The number of steps of a call doubles until a call takes so long, or has so many steps."""
+"""The number of steps per call doubles until a call takes `_SECONDS` seconds or has `_MAX_STEPS` steps."""
 _SLOW_STEP_SECONDS = 10.0
-"""A step that takes so long is not repeated. The first call of a program can be slower than the others."""
+"""Largest duration, in seconds, of a first call that is repeated. Later calls can be faster than the first call."""
 
 
 def measure_step(run_steps: Callable[[int], Any]) -> float:
-    """Return the seconds of a step.
+    """Return the measured seconds of a step.
 
     Args:
         run_steps: function that runs a number of steps from the first state of the chains and returns arrays. The

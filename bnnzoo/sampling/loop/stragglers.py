@@ -33,7 +33,8 @@ def find_stragglers(log_density: Float[np.ndarray, " chain"], dim: int) -> Bool[
     Here d is the number of parameters. The best quarter has at least two chains, and its lowest log density is the
     reference. A draw from the posterior is practically never so far below the reference. Near one mode, the log density
     of a draw is about d / 2 below its maximum, and varies by a few sqrt(d / 2). A wide mode can have as much mass as a
-    narrow mode although its log density is a few d lower. The limit is larger than both differences.
+    narrow mode although its log density is a few d lower. The limit is larger than the variation within a mode, and
+    larger than the difference between two such modes.
     """
     ordered = np.sort(np.where(np.isnan(log_density), -np.inf, log_density))
     reference = ordered[3 * (len(ordered) - 1) // 4]
@@ -47,7 +48,7 @@ def _densities(posterior: AbstractPosterior, positions: Float[Array, "chain dim"
 
 @eqx.filter_jit
 def _copy_over_stragglers(carry: C, is_straggler: Bool[Array, " chain"], key: PRNGKeyArray) -> C:
-    """Replace each straggler by a random chain that is not one, and increase the straggler's count in `restarted`."""
+    """Replace each straggler by a random chain that is no straggler, and increase the straggler's count `restarted`."""
     drawn_chains = jax.random.categorical(key, jnp.where(is_straggler, -jnp.inf, 0.0), shape=is_straggler.shape)
     source = jnp.where(is_straggler, drawn_chains, jnp.arange(is_straggler.shape[0]))
     count = carry.restarted + is_straggler  # type: ignore[attr-defined]

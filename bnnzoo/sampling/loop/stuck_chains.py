@@ -47,7 +47,7 @@ def refuse_all_stuck(steps_rejected: Int[np.ndarray, " chain"], next_step: int) 
 def find_stuck_chains(moved: Bool[np.ndarray, "chain draw"], thin: int) -> dict[int, int]:
     """Return the chains that accepted no proposal in at least 1000 consecutive steps.
 
-    The keys are the numbers of the chains. A value is the chain's longest sequence of steps without acceptance.
+    The keys are the numbers of the chains. A value is the length of the chain's longest sequence of rejected steps.
     """
     longest_by_chain = {}
     for chain, steps in enumerate(moved):
