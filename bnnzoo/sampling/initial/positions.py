@@ -69,7 +69,7 @@ class StartWork:
         """
         number, latest = 0, list[T]()
         for num_steps, value in stream:
-            self.tell(Progress("start", num_steps, total, note=activity))
+            self.tell(Progress("start", min(num_steps, total), total, note=activity))
             latest = [value]
             if number := self.stop() if self.stop else 0:
                 break

@@ -1,6 +1,7 @@
 """One fit of the benchmark in a separate process: `python -m bnnzoo_bench.child JOB.json RESULT.json`.
 
-When stdin closes, the process removes the folder of JOB.json and ends, so that it does not outlive the benchmark.
+The benchmark process holds the other end of the child's stdin. When stdin closes, the benchmark process has ended. The
+child then removes the folder of JOB.json and ends too.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ def fit(job: dict[str, Any]) -> dict[str, Any]:
     """Fit a method on a fold and return the scores, the times, the recipe, the versions and the hardware.
 
     Args:
-        job: `problem`, `fold`, `method`, `seed`, `budget` in seconds, and `recipe`: the text of the recipe of an
-            earlier fit, to repeat that fit exactly; "" for a new fit.
+        job: a mapping with the keys `problem` (name, path and target), `fold` (its number), `method` (the fields of
+            `Method`), `seed`, `budget` (seconds) and `recipe`. `recipe` is "" for a new fit. To repeat an earlier fit
+            exactly, `recipe` is the text of the recipe of that fit.
     """
     name, path, target = job["problem"]
     method = Method(*job["method"])
@@ -70,14 +72,15 @@ def fit(job: dict[str, Any]) -> dict[str, Any]:
 _MAX_DRAWS = 2000
 """Largest number of posterior draws in a scored prediction.
 
-With many more draws, the distribution function of a mixture of Student's t takes minutes.
+The predictive distribution is a mixture with one component per draw. With many more components of Student's t, the
+evaluation of the distribution function takes minutes.
 """
 
 Fitted = tuple[dict[str, Any], Callable[[], Distribution], np.ndarray, float]
-"""Result of a fit, to be scored.
+"""Result of a fit: details, prediction function, test targets and unit.
 
-The parts are details such as the seconds of the fit, a function that returns the predictive distribution of the test
-rows, the targets of the test rows, and the unit by which the scores are divided.
+The details are fields of the result line, such as the seconds of the fit. The function returns the predictive
+distribution of the test rows. The scores are divided by the unit.
 """
 
 
@@ -108,7 +111,7 @@ def _fit_bnnzoo(method: Method, rows: Rows, job: dict[str, Any]) -> Fitted:
 def _fit_reference(method: Method, problem: Problem, job: dict[str, Any]) -> dict[str, Any]:
     """Sample the posterior of a reference problem, and return the distances of the predictions from the reference.
 
-    The data are those of the recipe in the file of the reference.
+    The training rows are the data that the recipe in the file of the reference names.
     """
     import bnnzoo
     from bnnzoo.api.references import Reference
@@ -119,8 +122,8 @@ def _fit_reference(method: Method, problem: Problem, job: dict[str, Any]) -> dic
     data = data_keywords(stored_recipe)
     if "data" not in data:
         raise UsageError(
-            f"reference {problem.name}: its recipe names no data, because it was sampled from arrays; sample it again "
-            "from a data set or a file (data=...)"
+            f"reference {problem.name}: the recipe names no data, because the reference was sampled from arrays; "
+            "sample the reference again from a data set or a file (data=...)"
         )
     options = keywords_of(job["recipe"]) if job["recipe"] else posterior_keywords(stored_recipe)
     if not job["recipe"]:
@@ -145,7 +148,7 @@ def _fit_reference(method: Method, problem: Problem, job: dict[str, Any]) -> dic
 
 
 def _details(about: Any, seconds: float) -> dict[str, Any]:
-    """Return costs, verdict, recipe, versions and hardware of a run of bnnzoo with the attributes `about`."""
+    """Return costs, convergence verdict, recipe, versions and hardware from the attributes `about` of a run."""
     evaluations = about.get("target_evaluations")
     phases = ("start", "warmup", "sampling")
     return {
@@ -160,7 +163,7 @@ def _details(about: Any, seconds: float) -> dict[str, Any]:
 
 
 def _plugin_versions(about: Any) -> dict[str, str]:
-    """Return the versions of the plugins that a run with the attributes `about` used."""
+    """Return the versions of the plugins that a run used, from the attributes `about` of the run."""
     plugins = json.loads(about.get("plugins") or "{}")
     return {name: value for name, value in plugins.items() if isinstance(value, str)}
 

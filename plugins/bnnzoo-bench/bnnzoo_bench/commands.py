@@ -86,7 +86,7 @@ def run(
     check_plan(plan)
     with open_results(out) as results:
         if results.truncated_bytes:
-            report(f"{out}: the last line was truncated by an interruption; its fit is repeated")
+            report(f"{out}: the last line of the results was incomplete and is removed; its fit is repeated")
         new = run_plan(plan, results, retry_failed=retry_failed, report=None if quiet else report)
         lines = results.lines
     failed = sum(line["status"] == "failed" for line in lines)
@@ -121,7 +121,8 @@ def table(
         str | None,
         typer.Option(
             "--reference",
-            help="method to compare with; if not given: default, or else the best method",
+            help="method with which the others are compared; default: the method default if it has results, otherwise "
+            "the best method",
             show_default=False,
         ),
     ] = None,
@@ -150,7 +151,8 @@ def table(
     lines = read_results(folder)
     if reference_tables.is_of_references(lines):
         if given := [name for name, value in (("--metric", metric), ("--reference", reference)) if value is not None]:
-            raise UsageError(f"{', '.join(given)}: not supported for results of references; remove it")
+            options = ", ".join(given)
+            raise UsageError(f"{options}: not supported for results on reference posteriors; remove {options}")
         parts = reference_tables.sections(lines)
     else:
         parts = sections(lines, metric or "crps", reference)
@@ -169,7 +171,7 @@ def verify(
         typer.Option(
             "--tolerance",
             min=0,
-            help="largest accepted relative difference of a metric; docs/bench.md has the exceptions",
+            help="largest accepted relative difference of a metric; for NLL and coverage see docs/bench.md",
         ),
     ] = 0.05,
     problems: Annotated[
@@ -177,8 +179,8 @@ def verify(
         typer.Option(
             "--problems",
             metavar="FOLDER|FILE.csv",
-            help="place of the data, as for bench run; only fits of these problems are repeated; repeatable; default: "
-            "the paths in the results",
+            help="paths of the data, as for bnnzoo bench run; only fits of the problems at these paths are repeated; "
+            "repeatable; default: the paths in the results",
             show_default=False,
         ),
     ] = None,
@@ -186,7 +188,7 @@ def verify(
         list[str] | None,
         typer.Option(
             "--methods",
-            help="comma-separated methods whose fits are repeated; default: all, whose packages must be installed",
+            help="comma-separated methods whose fits are repeated; default: all; a method requires its package",
             show_default=False,
         ),
     ] = None,
@@ -226,8 +228,9 @@ def verify(
     if different := [check for check in checks if not check.agrees]:
         first = different[0]
         raise GateError(
-            f"{folder}: {len(different)} of {len(checks)} values differ, such as {first.metric} of {first.method} "
-            f"on {first.problem}, fold {first.fold}: expected {first.expected:.4g}, got {first.got:.4g}"
+            f"{folder}: {len(different)} of {len(checks)} metrics differ by more than the tolerance, such as "
+            f"{first.metric} of {first.method} on {first.problem}, fold {first.fold}: expected {first.expected:.4g}, "
+            f"got {first.got:.4g}; compare the machine and the package versions in bnnzoo bench table {folder}"
             if first.got is not None
             else f"{folder}: {first.method} on {first.problem}, fold {first.fold} failed: {first.reason}"
         )

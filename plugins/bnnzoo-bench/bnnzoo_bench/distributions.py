@@ -12,17 +12,18 @@ from scipy import special  # scipy.stats would take most of the time of a child 
 class Distribution(Protocol):
     """Predictive distributions of several rows.
 
-    The result of bnnzoo's `run.predictive(x)` has the same methods. Targets `y` and results have the shape [..., row].
+    The result of bnnzoo's `run.predictive(x)` has the same methods. Targets `y`, and the results of `log_prob` and
+    `cdf`, have the shape [..., row].
     """
 
     @property
     def mean(self) -> np.ndarray:
-        """Mean of each row."""
+        """Predictive mean of each row."""
         ...
 
     @property
     def sd(self) -> np.ndarray:
-        """Standard deviation of each row."""
+        """Predictive standard deviation of each row."""
         ...
 
     def log_prob(self, y: Any) -> np.ndarray:
@@ -30,7 +31,7 @@ class Distribution(Protocol):
         ...
 
     def cdf(self, y: Any) -> np.ndarray:
-        """Return the probability that the target of a row is at most y, for each value in `y`."""
+        """Return the predictive probability that the target is at most y, for each value in `y`."""
         ...
 
     def quantile(self, q: Any) -> np.ndarray:
@@ -48,7 +49,7 @@ class Peer(Protocol):
     """
 
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> Any:
-        """Fit training rows x [row, feature] and targets y [row] in about `seconds`."""
+        """Fit the method to inputs x [row, feature] and targets y [row] in about `seconds`, with a random `seed`."""
         ...
 
     def predict(self, x: np.ndarray) -> Distribution:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from bnnzoo.errors import UsageError
 
 GROUP = "bnnzoo_bench_peers"
-"""Group of the entry points with which other packages offer peers."""
+"""Name of the entry-point group in which other packages register peers."""
 
 Kind = Literal["default", "pair", "sampler", "recipe", "peer"]
 _DATA = frozenset(
@@ -36,10 +36,10 @@ class Method(NamedTuple):
     name: str
     kind: Kind
     target: str = ""
-    """Definition of the method, by kind.
+    """Definition of the method, in a form that depends on `kind`.
 
-    MODEL:SAMPLER of a pair, the name of a sampler, the path of a recipe, package.module:Class of a peer, "" of the
-    default.
+    The definition is MODEL:SAMPLER for a pair, the name for a sampler, the path of the file for a recipe,
+    package.module:Class for a peer, and "" for the default.
     """
 
     @property
@@ -49,7 +49,7 @@ class Method(NamedTuple):
 
 
 def parse_methods(names: Iterable[str]) -> list[Method]:
-    """Return the methods with these names, as in `--methods`.
+    """Return the methods with the given names. `--methods` accepts the same names.
 
     Raises:
         UsageError: if a name is not a method or occurs twice, or if there are no names.
@@ -75,14 +75,15 @@ def _parse(name: str) -> Method:
             raise UsageError(f"--methods: {name}: no such recipe file")
         return Method(Path(name).stem, "recipe", name)
     before, colon, after = name.partition(":")
-    if _is_sampler(name):  # also distribution:name
+    if _is_sampler(name):  # the name can have the form PACKAGE:SAMPLER
         return Method(name, "sampler", name)
     if before and after:
         # Models and samplers are lower case, and classes are not.
         is_class = after.isidentifier() and after[0].isupper()
         return Method(name, "peer" if is_class else "pair", name)
     forms = ", ".join(["default", *sorted(peers), "MODEL:SAMPLER", "SAMPLER", "recipe.yaml", "package.module:Class"])
-    raise UsageError(f"--methods: unknown method {name!r}{' before the colon' * bool(colon)}; use one of {forms}")
+    empty = " (nothing before or after the colon)" * bool(colon)
+    raise UsageError(f"--methods: unknown method {name!r}{empty}; use one of {forms}")
 
 
 def _is_sampler(name: str) -> bool:
@@ -103,7 +104,10 @@ def load_peer(method: Method) -> Any:
     try:
         peer_class = getattr(import_module(home), attribute)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"--methods: {method.name}: cannot be imported ({error}); install its package") from error
+        raise UsageError(
+            f"--methods: {method.name}: cannot be imported ({error}); install the package of the class, or run the "
+            "command in the folder of its module"
+        ) from error
     if missing := [name for name in ("fit", "predict") if not callable(getattr(peer_class, name, None))]:
         raise UsageError(f"--methods: {method.name}: the class has no method {missing[0]}; add it (see docs/bench.md)")
     peer_version(peer_class, method)
@@ -126,10 +130,11 @@ def peer_version(peer_class: Any, method: Method) -> dict[str, str]:
 
 
 def check_methods(methods: Iterable[Method]) -> None:
-    """Check, without data, that methods can be fitted.
+    """Check that methods can be fitted, before any data are read.
 
     Raises:
-        UsageError: if a name, a recipe or a package is missing or invalid.
+        UsageError: if a model or a sampler is unknown, a recipe is invalid, or the class of a peer or its package is
+            missing.
     """
     pairs = []
     for method in methods:
@@ -141,7 +146,7 @@ def check_methods(methods: Iterable[Method]) -> None:
             pairs.append(method)
     if not pairs:
         return
-    # `list` imports no JAX and knows the plugins.
+    # `bnnzoo list` does not import JAX, and its output includes the models and samplers of plugins.
     command = [sys.executable, "-m", "bnnzoo", "list", "--json"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
     entries = json.loads(listed.stdout)
@@ -149,15 +154,15 @@ def check_methods(methods: Iterable[Method]) -> None:
         model, _, sampler = method.target.partition(":")
         for kind, name in (("model", model), ("sampler", sampler)):
             names = [entry["name"] for entry in entries if entry["kind"] == kind]
-            if name.rpartition(":")[2].lower() not in names:  # a name may be distribution:name
+            if name.rpartition(":")[2].lower() not in names:  # the name can have the form PACKAGE:NAME
                 raise UsageError(f"--methods: {method.name}: unknown {kind} {name!r}; use one of {', '.join(names)}")
 
 
 def keywords_of(recipe: str, place: str = "the recipe") -> dict[str, Any]:
-    """Return the keywords of `bnnzoo.sample` for the text of a recipe.
+    """Return the keyword arguments of `bnnzoo.sample` that the text of a recipe sets.
 
-    Keys without a value are omitted, and so are the keys that the benchmark itself determines or does not use, such as
-    `data`, `seed` and `example`.
+    Error messages start with `place`. Keys without a value are omitted. The keys that the benchmark itself
+    determines or does not use, such as `data`, `seed` and `example`, are omitted too.
 
     Raises:
         UsageError: if the text is not a YAML mapping, or if it defines several runs (`sweep`).
@@ -169,7 +174,7 @@ def keywords_of(recipe: str, place: str = "the recipe") -> dict[str, Any]:
 
 
 def _content_of(recipe: str, place: str) -> dict[str, Any]:
-    """Return the keys with a value in the text of a recipe."""
+    """Return the keys and values in the text of a recipe, without the keys that have no value."""
     from ruamel.yaml import YAML, YAMLError
 
     try:
@@ -178,7 +183,7 @@ def _content_of(recipe: str, place: str) -> dict[str, Any]:
         raise UsageError(f"{place}: invalid YAML ({' '.join(str(error).split())}); correct it") from error
     if not isinstance(content, dict):
         raise UsageError(f"{place}: expected a mapping such as 'model: mlp', got {type(content).__name__}")
-    # - and _ are equal in the name of an option.
+    # In a key of a recipe, - and _ are equivalent.
     return {str(key).replace("-", "_"): value for key, value in content.items() if value is not None}
 
 
@@ -192,10 +197,10 @@ _POSTERIOR = frozenset(
 
 
 def posterior_keywords(recipe: str) -> dict[str, Any]:
-    """Return the keywords for the text of a recipe, but only those for the posterior and the trained start."""
+    """Return the keyword arguments that a recipe sets for the posterior and the trained initial positions."""
     return {key: value for key, value in keywords_of(recipe).items() if key in _POSTERIOR}
 
 
 def data_keywords(recipe: str) -> dict[str, Any]:
-    """Return the keywords for the text of a recipe, but only those for the training rows."""
+    """Return the keyword arguments that a recipe sets for the training rows."""
     return {key: value for key, value in _content_of(recipe, "the recipe").items() if key in _DATA}

@@ -1,4 +1,4 @@
-"""The picture of the methods' distances from a reference posterior against seconds, with the Pareto front."""
+"""Plot of the distance from a reference posterior against the run time of each method, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 390, 300, 52, 16, 24, 44
 
 
 class Point(NamedTuple):
-    """A method with its seconds and the distance of its predictions from the reference, both positive."""
+    """The name of a method, its positive run time, and the positive distance of its predictions from the reference."""
 
     name: str
     seconds: float
@@ -29,9 +29,9 @@ class ParetoPlot(NamedTuple):
 
 
 def front(points: Sequence[Point]) -> list[Point]:
-    """Return the points for which no other point is at least as fast and at least as close, fastest first.
+    """Return the Pareto front: the points that no other point equals or beats in both time and distance.
 
-    If several points have equal seconds and equal distances, only the first of them is returned.
+    The fastest point is first. If several points have equal seconds and equal distances, only one of them is returned.
     """
     kept: list[Point] = []
     for point in sorted(points, key=lambda point: (point.seconds, point.distance)):
@@ -100,7 +100,7 @@ class _Axis(NamedTuple):
         return self.start + fraction * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        """Return the numbers 1, 2 and 5 times a power of ten on the axis; only the powers if there are more than 7."""
+        """Return the ticks: 1, 2 and 5 times powers of ten, or only the powers if there would be more than 7 ticks."""
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         for digits in ((1, 2, 5), (1,)):
             values = [digit * 10.0**power for power in powers for digit in digits]

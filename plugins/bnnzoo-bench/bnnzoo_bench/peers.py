@@ -14,7 +14,7 @@ _HELD_OUT = 0.1
 
 
 class Mean:
-    """A normal distribution with the mean and the standard deviation of the training targets, for every row."""
+    """The same normal distribution for every row, with the mean and standard deviation of the training targets."""
 
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> None:
         """Compute the mean and the standard deviation of the targets."""
@@ -27,10 +27,10 @@ class Mean:
 
 
 class Linear:
-    """Bayesian linear regression with the conjugate prior, whose predictive distribution is Student's t.
+    """Bayesian linear regression with the conjugate prior.
 
-    The noise variance has the prior InverseGamma(1, 1/2). Each weight and the intercept has a normal prior with 10
-    times the standard deviation of the noise.
+    The predictive distribution is Student's t. The noise variance has the prior InverseGamma(1, 1/2). Given the noise
+    variance, each weight and the intercept have the prior N(0, 100 noise variance).
     """
 
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> None:
@@ -136,7 +136,7 @@ class NgBoost:
     def fit(self, x: np.ndarray, y: np.ndarray, seconds: float, seed: int) -> None:
         """Boost until the held-out loss has not improved for 50 iterations, but at most for 2000 iterations.
 
-        The time limit is ignored, because the package has none.
+        The time limit `seconds` is ignored, because NGBoost cannot stop at a time limit.
         """
         del seconds
         from ngboost import NGBRegressor  # pyright: ignore[reportMissingImports]
@@ -156,7 +156,7 @@ def _with_intercept(x: np.ndarray) -> np.ndarray:
 
 
 def _split(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return random indices of the training rows and of the held-out rows, for `count` rows together."""
+    """Divide `count` rows at random, and return the indices of the training rows and of the held-out rows."""
     order = np.random.default_rng(seed).permutation(count)
     size = max(1, round(_HELD_OUT * count))
     return order[size:], order[:size]

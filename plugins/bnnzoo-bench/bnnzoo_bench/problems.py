@@ -30,7 +30,7 @@ class Problem(NamedTuple):
 
     @property
     def data(self) -> Path:
-        """The file of the rows, or of the reference posterior."""
+        """File that contains the rows or the reference posterior."""
         return self.path / _DATA if self.path.is_dir() else self.path
 
     @property
@@ -40,7 +40,7 @@ class Problem(NamedTuple):
 
     @property
     def is_diabetes(self) -> bool:
-        """Whether the problem is the table of scikit-learn. A user's CSV file is never compressed."""
+        """Whether the problem is scikit-learn's diabetes table. Only this table has a compressed CSV file."""
         return self.name == "diabetes" and self.path.suffix == ".gz"
 
 
@@ -59,7 +59,8 @@ def find_problems(paths: Iterable[Path], target: str | None = None) -> list[Prob
     Without a path the only problem is `diabetes`, a table of scikit-learn.
 
     Args:
-        paths: problem folders, CSV files, or folders of either; `references`, or `references:NAME`.
+        paths: problem folders, CSV files, or folders that contain problem folders or CSV files; `references` for all
+            reference posteriors, or `references:NAME` for one of them.
         target: the target column of CSV files; their last column if None.
 
     Raises:
@@ -78,7 +79,7 @@ def find_problems(paths: Iterable[Path], target: str | None = None) -> list[Prob
         if not (problem.path.is_dir() or problem.is_reference or problem.is_diabetes):
             _check_header(problem)
     if len({problem.is_reference for problem in problems}) > 1:
-        raise UsageError("--problems: references and tables cannot be in the same benchmark; use two folders with -o")
+        raise UsageError("--problems: references and tables cannot be in the same benchmark; run two benchmarks")
     return problems
 
 
@@ -88,7 +89,7 @@ def _at(path: Path, target: str | None) -> list[Problem]:
             return [Problem(path.resolve().name, path)]
         inside = sorted(p for p in path.iterdir() if (p / _DATA).is_file() or p.suffix.lower() == ".csv")
         if not inside:
-            raise UsageError(f"{path}: no problems; expected NAME/{_DATA} with NAME/{_MASK}, or CSV files")
+            raise UsageError(f"{path}: contains no problems; expected CSV files, or folders with {_DATA} and {_MASK}")
         return [problem for p in inside for problem in _at(p, target)]
     keyword, _, name = str(path).partition(":")
     if keyword == _REFERENCES and not path.exists():
@@ -120,9 +121,14 @@ def _check_header(problem: Problem) -> None:
         with problem.path.open(newline="", encoding="utf-8-sig") as file:
             header = next(csv.reader(file), [])
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{problem.path}: cannot be read as CSV ({error}); use UTF-8 with commas") from error
+        raise UsageError(
+            f"{problem.path}: cannot be read as CSV ({error}); use a file in UTF-8 with commas between the cells"
+        ) from error
     if len(header) < 2:
-        raise UsageError(f"{problem.path}: expected a header with at least two columns, got {len(header)}")
+        raise UsageError(
+            f"{problem.path}: expected a header with at least two columns, got {len(header)}; "
+            "separate the columns by commas"
+        )
     if problem.target is not None and problem.target not in header:
         raise UsageError(f"{problem.path}: unknown --target {problem.target!r}; use one of {', '.join(header)[:300]}")
 
@@ -131,7 +137,7 @@ def count_folds(problem: Problem) -> int:
     """Return the number of folds of a problem.
 
     Raises:
-        UsageError: if the file of the test rows cannot be read.
+        UsageError: if the mask, the file with the fixed folds, cannot be read.
     """
     if problem.is_reference:
         return 1
@@ -149,7 +155,7 @@ def count_folds(problem: Problem) -> int:
 
 
 def digest(problem: Problem) -> str:
-    """Return the SHA-256 of `problem.data`."""
+    """Return the SHA-256 of the file `problem.data`."""
     return hashlib.sha256(problem.data.read_bytes()).hexdigest()
 
 
@@ -163,15 +169,18 @@ def read_rows(problem: Problem, fold: int, seed: int) -> Rows:
     """Return the rows of a fold. The seed determines the folds of a CSV file.
 
     Raises:
-        UsageError: if cells are missing or not finite, if the target or another column cannot be used, if the mask of
-            the test rows and the table have different numbers of rows, if the fold has no test rows, or if its training
-            targets are all equal.
+        UsageError: if cells are missing or not finite, if the target is not numeric, if a text column has more than 50
+            different texts, if the mask and the table have different numbers of rows, if the fold has no test rows, or
+            if its training targets are all equal.
     """
     x, y = _read_table(problem)
     if problem.path.is_dir():
         mask = np.loadtxt(problem.path / _MASK, delimiter=",", ndmin=2)
         if len(mask) != len(y):
-            raise UsageError(f"{problem.path / _MASK}: expected {len(y)} rows as in {_DATA}, got {len(mask)}")
+            raise UsageError(
+                f"{problem.path / _MASK}: expected {len(y)} rows as in {_DATA}, got {len(mask)}; correct one of the "
+                "two files"
+            )
         is_test = mask[:, fold] > 0
     else:
         is_test = np.zeros(len(y), bool)
@@ -179,7 +188,10 @@ def read_rows(problem: Problem, fold: int, seed: int) -> Rows:
         is_test[order[: max(1, round(_TEST_FRACTION * len(y)))]] = True
     rows = Rows(x[~is_test], y[~is_test], x[is_test], y[is_test])
     if len(rows.y) < 2 or not len(rows.y_test) or not rows.y.std() > 0:
-        raise UsageError(f"{problem.path}: fold {fold} needs test rows and two training rows with different targets")
+        raise UsageError(
+            f"{problem.path}: fold {fold} needs test rows and two training rows with different targets; use other "
+            "folds in --folds"
+        )
     return rows
 
 

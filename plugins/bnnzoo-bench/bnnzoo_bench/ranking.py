@@ -21,7 +21,7 @@ class Ranking(NamedTuple):
     problems: list[str]
     """Problems with at least one fold on which every method was tried."""
     ranks: np.ndarray
-    """Ranks [problem, method]; methods that failed on a problem share its last ranks."""
+    """Ranks [problem, method]; methods that failed on a fold of a problem share the last ranks on it."""
     friedman_p: float | None
     """P-value of Friedman's test that all methods have the same distribution of ranks.
 
@@ -36,9 +36,10 @@ class Ranking(NamedTuple):
         return self.ranks.mean(0) if len(self.problems) else np.full(len(self.methods), np.nan)
 
     def groups(self) -> list[tuple[int, int]]:
-        """Return the first and last position of each group of methods whose mean ranks do not differ significantly.
+        """Return the groups of methods whose mean ranks do not differ significantly.
 
-        The ranks in a group differ by at most `critical_difference`. A group that is part of a larger group is omitted.
+        A group is given by its first and last index in `methods`. The mean ranks in a group differ by at most
+        `critical_difference`. A group that is part of a larger group is omitted.
         """
         if self.critical_difference is None:
             return []
@@ -69,7 +70,7 @@ def by_fold(lines: Sequence[Line], problem: str, method: str) -> dict[int, Line]
 
 
 def shared_lines(lines: Sequence[Line]) -> list[Line]:
-    """Return the results on those folds of each problem on which all methods were tried."""
+    """Return the results of all folds on which every method was tried; each problem has its own such folds."""
     tried: dict[tuple[str, int], set[str]] = {}
     for line in lines:
         tried.setdefault((line["problem"], line["fold"]), set()).add(line["method"])
@@ -82,7 +83,7 @@ def rank_methods(lines: Sequence[Line], metric: str = "crps") -> Ranking:
 
     Args:
         lines: the results.
-        metric: the metric; lower values must be better.
+        metric: name of a metric for which lower values are better.
     """
     methods = distinct(line["method"] for line in lines)
     shared = shared_lines(lines)
@@ -99,7 +100,7 @@ def rank_methods(lines: Sequence[Line], metric: str = "crps") -> Ranking:
 
 
 def mean_scores(shared: Sequence[Line], problem: str, methods: Sequence[str], metric: str) -> list[float]:
-    """Return the mean score of each method on a problem, over the folds of the lines.
+    """Return the mean score of each method on a problem, over the folds in `shared`.
 
     Args:
         shared: the result of `shared_lines`.
@@ -144,16 +145,16 @@ def paired_difference(
 
 
 class Wins(NamedTuple):
-    """Numbers of problems on which a method is the best, and on which it is the best or tied with the best."""
+    """Numbers of problems on which a method is the best, and on which it is the best or tied with the best method."""
 
     best: int
     best_or_tied: int
 
 
 def count_wins(lines: Sequence[Line], methods: Sequence[str], metric: str) -> dict[str, Wins]:
-    """Return for each method the number of problems on which it is the best, and on which it is the best or tied.
+    """Count for each method the problems on which it is the best, and those on which it is the best or tied.
 
-    The best method has the lowest mean score. Another method is tied with it if their mean paired difference over
+    The best method has the lowest mean score; with equal scores, each of these methods is the best. Another method is tied with it if their mean paired difference over
     folds is at most two standard errors. With a single fold there is no standard error, and so no tie.
     """
     best, tied = dict.fromkeys(methods, 0), dict.fromkeys(methods, 0)
@@ -163,11 +164,11 @@ def count_wins(lines: Sequence[Line], methods: Sequence[str], metric: str) -> di
         winner = min(scores, key=lambda method: scores[method])
         if not np.isfinite(scores[winner]):
             continue
-        best[winner] += 1
         for method in methods:
+            best[method] += scores[method] == scores[winner]
             difference = paired_difference(shared, problem, method, winner, metric)
             is_known = difference is not None and difference.se is not None and not difference.is_clear
-            tied[method] += method == winner or (is_known and bool(np.isfinite(scores[method])))
+            tied[method] += scores[method] == scores[winner] or (is_known and bool(np.isfinite(scores[method])))
     return {method: Wins(best[method], tied[method]) for method in methods}
 
 

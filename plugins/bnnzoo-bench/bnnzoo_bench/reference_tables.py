@@ -29,7 +29,7 @@ _TITLES = {
     "nll_difference": "NLL difference",
 }
 _SMALLEST = 1e-6
-"""Smallest distance and seconds in the picture; smaller numbers are replaced, because the axes are logarithmic."""
+"""Lower limit of the distances and the seconds in the picture, because the axes are logarithmic."""
 
 
 def is_of_references(lines: Sequence[Line]) -> bool:
@@ -41,11 +41,14 @@ def sections(lines: Sequence[Line]) -> list[Part]:
     """Return the parts of the page: a table and a picture for each reference."""
     first = lines[0]
     summary = (
-        f"Budget {first['budget']:g} s per fit, seed {first['seed']}. Distances are between predictive distributions "
-        "at the inputs of the reference; lower is better. The error is the Monte Carlo error of the reference. The "
-        "last row has the distances of two halves of the reference: an exact run with very many draws has about half "
-        "of them. Seconds are those of the start, the warm-up and the draws, without compilation. * marks the Pareto "
-        "front: no other method has a smaller total variation in less time."
+        f"Budget {first['budget']:g} s per fit, seed {first['seed']}. The distances compare the predictive "
+        "distributions of method and reference at the inputs of the reference. For total variation, Wasserstein and "
+        "energy distance, lower is better. Agreement and epistemic ratio should be 1, and the NLL difference should be "
+        "0. The number after ± is the Monte Carlo error due to the draws of the reference. The last row contains the "
+        "distances between two halves of the reference. An exact run with very many draws has about half these "
+        "distances. Seconds are those of the start, the warm-up and the draws, without compilation. Gradients are "
+        "the evaluations of likelihoods and gradients, in passes over the training rows. * marks the Pareto front: no "
+        "other method has a smaller total variation in less time."
     )
     parts: list[Part] = [Heading(1, "Distance from the posterior"), summary]
     for problem in distinct(line["problem"] for line in lines):

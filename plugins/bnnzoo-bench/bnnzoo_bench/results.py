@@ -21,7 +21,7 @@ Key = tuple[str, int, str]
 
 
 class ProblemData(NamedTuple):
-    """The data of a problem, as a line stores them."""
+    """Checksums and target of the data of a problem, as stored in each result line."""
 
     sha256: str
     """SHA-256 of the file with the rows."""
@@ -30,7 +30,7 @@ class ProblemData(NamedTuple):
     target: str | None
 
     def agrees(self, line: Mapping[str, Any]) -> bool:
-        """Whether a line was computed with these data. A line without the SHA-256 of the folds can have any folds."""
+        """Whether a line was computed with these data. Folds are compared only if the line has their SHA-256."""
         mask_sha256 = line.get("mask_sha256", self.mask_sha256)
         return (line["sha256"], mask_sha256, line["target"]) == self
 
@@ -54,7 +54,9 @@ def _read(path: Path) -> tuple[list[Line], int]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; bnnzoo bench run -o {path.parent} writes this file") from error
+        raise UsageError(
+            f"{path}: cannot be read ({error.strerror}); bnnzoo bench run -o {path.parent} writes this file"
+        ) from error
     lines: dict[Key, Line] = {}
     size = 0
     for number, text in enumerate(content.splitlines(keepends=True), 1):
@@ -139,7 +141,8 @@ class Results:
                 )
             if line["status"] == "done" and recipes.get(method, recipe) != recipe:
                 raise UsageError(
-                    f"{self._path}: the recipe {method} has changed since the first fit; rename it, or {another}-2"
+                    f"{self._path}: the recipe {method} has changed since the first fit; rename the recipe file, "
+                    f"or {another}-2"
                 )
 
 
@@ -164,7 +167,9 @@ def open_results(folder: Path) -> Iterator[Results]:
         with FileLock(folder / ".lock", timeout=0):
             yield Results(folder / FILE)
     except Timeout as error:
-        raise UsageError(f"{folder}: another bnnzoo bench run writes to it; wait, or use another folder") from error
+        raise UsageError(
+            f"{folder}: another bnnzoo bench run is writing to this folder; wait for its end, or use another folder"
+        ) from error
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:

@@ -21,7 +21,7 @@ from bnnzoo_bench.problems import Problem, count_folds, digest, mask_digest
 from bnnzoo_bench.results import Key, Line, ProblemData, Results, key_of
 
 _LONGEST_MULTIPLE, _LONGEST_EXTRA = 10, 600
-"""A fit is stopped after this multiple of the budget plus these extra seconds."""
+"""Time limit of a fit: a multiple of the budget, plus extra seconds."""
 
 Report = Callable[[str], None]
 """A function that receives and shows a line of progress."""
@@ -60,7 +60,7 @@ def parse_folds(text: str) -> list[int]:
 
 
 def parse_budget(text: str, place: str = "--budget") -> float:
-    """Return the seconds of a text such as 90s, 5m or 2h. The place is the start of the message of an error.
+    """Return the number of seconds for a text such as 90s, 5m or 2h. Error messages start with `place`.
 
     Raises:
         UsageError: if the text has another form, or if the time is not positive.
@@ -73,7 +73,7 @@ def parse_budget(text: str, place: str = "--budget") -> float:
 
 
 def recipe_budget(method: Method) -> float | None:
-    """Return the seconds of the budget that a method's recipe sets; None if it sets none.
+    """Return the seconds of the budget in a method's recipe; None without a recipe, or for a recipe without budget.
 
     Raises:
         UsageError: if the recipe or its budget is invalid.
@@ -91,7 +91,7 @@ def check_plan(plan: Plan) -> None:
         UsageError: if a method cannot be used or does not match the problems, or if no problem has any of the folds.
     """
     if next(plan.fits(), None) is None:
-        raise UsageError("--folds: no problem has these folds; folds count from 0")
+        raise UsageError("--folds: no problem has any of these folds; use lower numbers (the first fold is 0)")
     has_references = any(problem.is_reference for problem in plan.problems)
     for method in plan.methods:
         if has_references and method.kind != "sampler":
@@ -100,7 +100,8 @@ def check_plan(plan: Plan) -> None:
             )
         if method.kind == "sampler" and not has_references:
             raise UsageError(
-                f"--methods: {method.name}: is a sampler; write MODEL:{method.name}, or use --problems references"
+                f"--methods: {method.name}: is a sampler without a model; write MODEL:{method.name}, or use "
+                "--problems references"
             )
         recipe_budget(method)
     check_methods(plan.methods)
@@ -173,7 +174,7 @@ def fit_in_child(
         problem: the table or the reference.
         fold: the number of the table's division into training and test rows.
         method: the method.
-        budget: seconds of a fit.
+        budget: time budget of the fit, in seconds.
         seed: the seed of the fit, and of the folds of a CSV file.
         recipe: the text of a bnnzoo recipe that replaces the method's recipe; empty to use the method as it is.
     """
@@ -202,7 +203,7 @@ def fit_in_child(
 
 
 def _crash(code: int, errors: Path) -> str:
-    """Return the reason why a process ended without a result, from its exit code and the file of its messages."""
+    """Return the reason why a process ended without a result, from its exit code and the file of its output."""
     text = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     last = f": {text[-1][:300]}" if text else ""
     if code >= 0:

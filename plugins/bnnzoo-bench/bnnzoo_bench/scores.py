@@ -19,7 +19,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 def score(distribution: Distribution, y: np.ndarray, unit: float = 1.0) -> dict[str, float]:
     """Return each score as a mean over the rows.
 
-    CRPS, RMSE and interval score are divided by `unit`. The negative log-likelihood (NLL) is for targets in this unit.
+    CRPS, RMSE and interval score are divided by `unit`. The negative log-likelihood (NLL) is that of y / unit.
 
     Args:
         distribution: the predictive distribution of each row.

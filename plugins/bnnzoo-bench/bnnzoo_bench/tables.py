@@ -110,8 +110,8 @@ def _summary(lines: Sequence[Line]) -> str:
         f"{_count(len(lines), 'fit')} of {_count(len(problems), 'problem')} and {_count(len(folds), 'fold')}, "
         f"{failed} failed; budget {budgets} s per fit, seed {lines[0]['seed']}; last fit on "
         f"{max(line['date'] for line in lines)[:10]}. CRPS, RMSE and the score of the 90 % interval are in standard "
-        "deviations of the training targets. NLL is computed for the standardised target. Lower is better. The "
-        "coverage is computed for the 90 % interval."
+        "deviations of the training targets. NLL is computed for the standardised target. For these "
+        "four scores, lower is better. The coverage of the 90 % interval should be 0.9."
     )
 
 
@@ -138,7 +138,7 @@ def _ranks(lines: Sequence[Line], ranking: Ranking) -> Table:
 
 
 def _mean_over_problems(lines: Sequence[Line], value: Any) -> float:
-    """Return the mean over problems of the means over folds of `value(line)`; NaN if there are no lines."""
+    """Average `value(line)` over the folds of each problem, then over the problems; NaN if there are no lines."""
     problems = distinct(line["problem"] for line in lines)
     means = [np.mean([value(line) for line in lines if line["problem"] == problem]) for problem in problems]
     return float(np.mean(means)) if means else math.nan
@@ -146,13 +146,15 @@ def _mean_over_problems(lines: Sequence[Line], value: Any) -> float:
 
 def _significance(ranking: Ranking) -> list[Part]:
     if ranking.critical_difference is None:
-        return ["A critical difference requires at least two methods, and two problems on which all methods were run."]
+        return [
+            "A critical difference requires at least two methods, and two problems on which all methods were tried."
+        ]
     p = ranking.friedman_p
-    friedman = f" Friedman's test that all methods are alike has p = {p:.2g}." if p is not None else ""
+    friedman = f" Friedman's test of equal ranks of all methods gives p = {p:.2g}." if p is not None else ""
     text = (
         f"Over {len(ranking.problems)} problems, two mean ranks differ significantly (Nemenyi's test, level 0.05) if "
-        f"they are more than {ranking.critical_difference:.2f} apart.{friedman} A method that failed on a fold shares "
-        "the last ranks of its problem."
+        f"they are more than {ranking.critical_difference:.2f} apart.{friedman} Methods that failed on a fold of a "
+        "problem share the last ranks on this problem."
     )
     return [text, Diagram(ranking)]
 
@@ -172,14 +174,14 @@ def _differences(lines: Sequence[Line], methods: list[str], reference: str, metr
     text = (
         f"{_TITLES[metric]} of each method minus {_TITLES[metric]} of {reference}. A negative number means that the "
         f"method is better than {reference}. The standard error is computed over folds, and in the last row over "
-        "problems. * marks a difference of more than two standard errors. Folds share training rows, so the errors "
-        "over folds are too small rather than too large."
+        "problems. * marks a difference of more than two standard errors. Folds share training rows, so the standard "
+        "errors over folds tend to be too small."
     )
     return [Heading(2, f"Differences to {reference}"), text, Table(["problem", *others], rows)]
 
 
 def _verdicts(lines: Sequence[Line], methods: list[str]) -> list[Part]:
-    """Return a heading, and a sentence for each method with convergence verdicts; empty if there are no verdicts."""
+    """Return a heading, and for each method a sentence with its convergence verdicts; empty if no method has any."""
     counts = {method: _count_verdicts([line for line in lines if line["method"] == method]) for method in methods}
     sentences = [f"{method}: {text}." for method, text in counts.items() if text]
     return [Heading(2, "Verdicts"), *sentences] if sentences else []
@@ -188,8 +190,8 @@ def _verdicts(lines: Sequence[Line], methods: list[str]) -> list[Part]:
 def _scores(lines: Sequence[Line], methods: list[str], metric: str) -> list[Part]:
     """Return the heading and the table of a metric by problem and method, with the best methods marked.
 
-    The best methods have the smallest mean over the folds that all methods tried, as in the ranks. A sentence with the
-    numbers of wins follows. The result is empty with fewer than two methods.
+    The best methods have the smallest mean over the folds that all methods tried. These folds also determine the ranks.
+    A sentence with the numbers of wins follows the table. The result is empty with fewer than two methods.
     """
     if len(methods) < 2:
         return []
@@ -205,7 +207,7 @@ def _scores(lines: Sequence[Line], methods: list[str], metric: str) -> list[Part
         size = Cell(str(sizes[0]), sizes[0]) if sizes else text_cell("")
         rows.append([text_cell(problem), size, *map(_score, means, is_best)])
     text = (
-        "Means over folds with the standard error over folds. * marks the best method of each problem on the folds "
+        "Means and standard errors over folds. * marks the best method of each problem on the folds "
         "that all methods tried. A method that failed on one of these folds is not marked."
     )
     table = Table(["problem", "training rows", *methods], rows)
@@ -213,12 +215,13 @@ def _scores(lines: Sequence[Line], methods: list[str], metric: str) -> list[Part
 
 
 def _wins(lines: Sequence[Line], methods: list[str], metric: str) -> str:
-    """Return a sentence with the numbers of `count_wins` for each method."""
+    """Return a sentence with both numbers of `count_wins` for each method."""
     wins = count_wins(lines, methods, metric)
     counts = "; ".join(f"{method} {wins[method].best} and {wins[method].best_or_tied}" for method in methods)
     return (
-        "Number of problems on which a method is the best, and on which it is the best or differs from the best by at "
-        f"most two standard errors of the paired difference over folds: {counts}."
+        "Two numbers for each method: the problems on which it is the best method, and the problems on which it is the "
+        "best method or differs from the best method by at most two standard errors of the paired difference over "
+        f"folds: {counts}."
     )
 
 

@@ -31,14 +31,14 @@ class Check(NamedTuple):
     reason: str = ""
 
     def cells(self) -> list[str]:
-        """Return the cells of the comparison's row in the table."""
+        """Return the comparison as the cells of one table row."""
         got = "failed" if self.got is None else f"{self.got:.5g}"
         numbers = [f"{self.expected:.5g}", got, f"{self.allowed:.2g}"]
         return [self.problem, str(self.fold), self.method, self.metric, *numbers, "yes" if self.agrees else "NO"]
 
 
 def allowed_difference(metric: str, expected: float, tolerance: float, test_rows: int) -> float:
-    """Return the largest difference of a repeated metric from the stored value that counts as agreement.
+    """Return the largest accepted difference between a repeated metric and the stored value.
 
     Args:
         metric: the name of the metric.
@@ -46,7 +46,7 @@ def allowed_difference(metric: str, expected: float, tolerance: float, test_rows
         tolerance: the value of `--tolerance`.
         test_rows: the number of test rows.
     """
-    if metric in ("nll", "nll_difference"):  # nats; zero is an ordinary value
+    if metric in ("nll", "nll_difference"):  # can be near zero, where a relative limit is too strict
         return tolerance * max(1.0, abs(expected))
     if metric == "coverage_90":  # a row on the edge of its interval may fall on either side
         return tolerance + 1 / test_rows
@@ -73,13 +73,13 @@ def verify_fits(
         tolerance: the value of `--tolerance`, see `allowed_difference`.
         seed: the seed of the random choice.
         report: a function that shows progress.
-        problems: the problems whose fits are repeated, with the places of their data; if there are none, all problems,
-            with the places in the results.
-        methods: names of the methods whose fits are repeated; if there are none, all methods.
+        problems: the problems whose fits are repeated, with the paths of their data; if empty, all problems, with the
+            paths in the results.
+        methods: names of the methods whose fits are repeated; if empty, all methods.
 
     Raises:
         UsageError: if no fit of these problems and methods succeeded, if the data are missing or have changed, or if a
-            peer cannot be used.
+            peer cannot be imported.
     """
     by_name = {problem.name: problem for problem in problems}
     done = [
@@ -91,7 +91,8 @@ def verify_fits(
     ]
     if not done:
         raise UsageError(
-            "no fit of these problems and methods succeeded, so there is nothing to verify; see bnnzoo bench table"
+            "no fit of these problems and methods succeeded, so no fit can be repeated; see the failed fits in "
+            "bnnzoo bench table"
         )
     indices = np.random.default_rng(seed).choice(len(done), min(count, len(done)), replace=False)
     jobs = [(done[index], *_parts(done[index], by_name)) for index in indices]
@@ -112,7 +113,7 @@ def _parts(line: Line, problems: Mapping[str, Problem]) -> tuple[Problem, Method
     if not problem.data.exists():
         raise UsageError(f"{problem.data}: no such file; give the path of the data with --problems")
     if not ProblemData(digest(problem), mask_digest(problem), problem.target).agrees(line):
-        raise UsageError(f"{problem.path}: the data or the folds have changed since the fit; restore them")
+        raise UsageError(f"{problem.path}: the data or the folds have changed since the fit; restore the earlier files")
     method = Method(line["method"], line["kind"], line["definition"])
     return problem, method
 

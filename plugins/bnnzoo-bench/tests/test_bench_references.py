@@ -49,7 +49,7 @@ def test_a_method_is_a_sampler_for_references_and_only_for_them(tmp_path):
     check_plan(Plan(references, [0], parse_methods(["nuts", "bnnzoo-rwm-example:rwm-example"]), 1.0, 0))
     with pytest.raises(UsageError, match="mlp:nuts: a reference fixes the model, so a method must be a sampler"):
         check_plan(Plan(references, [0], parse_methods(["nuts", "mlp:nuts"]), 1.0, 0))
-    with pytest.raises(UsageError, match="nuts: is a sampler; write MODEL:nuts, or use --problems references"):
+    with pytest.raises(UsageError, match="nuts: is a sampler without a model; write MODEL:nuts, or use "):
         check_plan(Plan(tables, [0], parse_methods(["nuts"]), 1.0, 0))
 
 
@@ -87,8 +87,8 @@ def test_results_of_references_and_of_tables_are_not_mixed(call, capsys, tmp_pat
     expected = "contains results of references, so tables cannot be added; use another folder: -o b-tables\n"
     assert capsys.readouterr().err.endswith(expected)
     assert call("table", "b", "--metric", "nll", "--reference", "nuts") == 2
-    expected = "bnnzoo: --metric, --reference: not supported for results of references; remove it\n"
-    assert capsys.readouterr().err == expected
+    expected = "--reference: not supported for results on reference posteriors; remove --metric, --reference\n"
+    assert capsys.readouterr().err == f"bnnzoo: --metric, {expected}"
 
 
 def test_a_sampler_is_compared_on_the_data_in_the_recipe_of_a_reference(tmp_path, monkeypatch):

@@ -89,7 +89,7 @@ def test_the_same_command_continues_after_a_truncated_line(call, table, capsys):
     capsys.readouterr()
     assert run(call, "--methods", "mean,linear", "--folds", "0-1", "--json") == 0
     captured = capsys.readouterr()
-    assert "the last line was truncated by an interruption; its fit is repeated" in captured.err
+    assert "the last line of the results was incomplete and is removed; its fit is repeated" in captured.err
     assert json.loads(captured.out)["new"] == 1
     assert metrics("out") == whole
     assert len(path.read_text().splitlines()) == 4
@@ -205,7 +205,7 @@ def test_failed_fits_are_recorded_and_repeated_on_request(call, table, capsys):
         (["--methods", "nothing.here:Peer"], "bnnzoo: --methods: nothing.here:Peer: cannot be imported"),
         (["--methods", "swept.yaml"], "bnnzoo: swept.yaml: sweep: defines several runs, but a method is one run"),
         (["--methods", "timed.yaml"], "bnnzoo: timed.yaml: budget: expected a time such as 90s, 5m or 2h, got 'soon'"),
-        (["--folds", "10", "--methods", "mean"], "bnnzoo: --folds: no problem has these folds; folds count from 0"),
+        (["--folds", "10", "--methods", "mean"], "bnnzoo: --folds: no problem has any of these folds; use"),
     ],
 )
 def test_wrong_usage_is_one_line_and_writes_nothing(call, table, capsys, words, message):

@@ -123,6 +123,8 @@ def test_ties_need_an_error_over_folds():
     assert count_wins(folds, list(TIED), "crps") == {"A": (1, 1), "B": (0, 1), "C": (0, 0)}
     first_fold = [row for row in folds if row["fold"] == 0]
     assert count_wins(first_fold, list(TIED), "crps") == {"A": (1, 1), "B": (0, 0), "C": (0, 0)}
+    equal_scores = [line("p", 0, method, 1.0) for method in "AB"]
+    assert count_wins(equal_scores, ["A", "B"], "crps") == {"A": (1, 1), "B": (1, 1)}
 
 
 def test_wrong_choices_are_refused():
@@ -215,7 +217,10 @@ def test_verify_repeats_fits_and_reports_changed_results(call, tmp_path, capsys)
     path.write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n")
     assert call("verify", "out", "--rows", 2) == 3
     captured = capsys.readouterr()
-    assert "bnnzoo: out: 1 of 10 values differ, such as crps of linear on t, fold 0: expected" in captured.err
+    assert (
+        "bnnzoo: out: 1 of 10 metrics differ by more than the tolerance, such as crps of linear on t, fold 0: "
+        in captured.err
+    )
     assert captured.out.count("NO") == 1
     make_table(tmp_path / "t.csv", seed=1)
     assert call("verify", "out") == 2
@@ -233,7 +238,7 @@ def test_verify_finds_changed_folds_and_accepts_lines_without_their_digest(call,
     assert len(stored["mask_sha256"]) == 64
     mask.write_bytes((make_folder(tmp_path / "q", np.eye(3), np.eye(12)[:, 2:4]) / mask.name).read_bytes())
     assert call("verify", "out") == 2
-    assert "p: the data or the folds have changed since the fit; restore them" in capsys.readouterr().err
+    assert "p: the data or the folds have changed since the fit; restore the earlier files" in capsys.readouterr().err
     assert call(*run, "linear") == 2
     assert "the data, the folds or the target of p have changed since the first fit" in capsys.readouterr().err
     mask.write_bytes(first)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _GRADIENTS = 2
 """Number of gradients in a step of McLachlan's integrator.
 
-The statistic `n_steps` counts gradients instead of steps, as in other samplers.
+As in bnnzoo's other samplers, the statistic `n_steps` counts gradients. BlackJAX counts steps of the integrator.
 """
 _MIN_STEPS = 8
 
@@ -32,8 +32,8 @@ class AdjustedMclmc(AbstractKernel):
     """Draws from the posterior by microcanonical trajectories of random length, with a Metropolis acceptance test.
 
     Robnik, Cohn-Gordon and Seljak 2025, arXiv 2503.01707. The number of steps of a trajectory is uniform on
-    1, ..., 2 m - 1 with mean m = length sqrt(dim) / step_size (at least 1, at most max_steps), and does not depend on
-    the state. Step sizes are in units of the standard deviations estimated in warm-up.
+    1, ..., 2 m - 1, with the mean m = length sqrt(dim) / step_size (at least 1, at most max_steps). The number of steps
+    does not depend on the state. Step sizes are in units of the standard deviations estimated in warm-up.
     """
 
     exactness: ClassVar[Literal["exact"]] = "exact"
@@ -52,9 +52,10 @@ class AdjustedMclmc(AbstractKernel):
         return _GRADIENTS * (2 * self.max_steps - 1)
 
     def fit_budget(self, posterior: AbstractPosterior, thetas: Float[Array, "chain dim"], gradients: float) -> int:
-        """Return a lower `max_steps`, for at most `gradients` gradients per trajectory, but at least `_MIN_STEPS`.
+        """Return the largest `max_steps` for at most `gradients` gradients per trajectory.
 
-        The present `max_steps` is returned if it is already small enough, or below `_MIN_STEPS`.
+        The result is at least `_MIN_STEPS` and at most the present `max_steps`. A present `max_steps` below
+        `_MIN_STEPS` is returned without change.
         """
         del posterior, thetas
         affordable = int((gradients / _GRADIENTS + 1) / 2)
@@ -80,10 +81,10 @@ class AdjustedMclmc(AbstractKernel):
         )
 
     def step(self, posterior: AbstractPosterior, state: KernelState, *, key: PRNGKeyArray) -> tuple[KernelState, Stats]:
-        # BlackJAX stores the key for the number of steps in the state. Here the key is derived from the step's own key.
+        # BlackJAX takes the key for the number of steps from the state. Replace it by a key that is derived from `key`.
         key, key_length = jax.random.split(key)
         state_with_key = replace(state, inner=state.inner._replace(random_generator_arg=key_length))
         next_state, stats = super().step(posterior, state_with_key, key=key)
-        # Restore the old key, so that the state depends on positions alone.
+        # Restore the old key, so that the state depends on the positions only.
         inner = next_state.inner._replace(random_generator_arg=state.inner.random_generator_arg)
         return replace(next_state, inner=inner), {**stats, "n_steps": _GRADIENTS * stats["n_steps"]}

@@ -1,4 +1,4 @@
-"""Conversion of BlackJAX's states to fixed dtypes, as a JAX loop requires for the values that it carries."""
+"""Conversion of BlackJAX's states to constant dtypes, because JAX loops must not change the dtypes of a carry."""
 
 from __future__ import annotations
 

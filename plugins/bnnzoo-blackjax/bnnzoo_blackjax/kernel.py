@@ -37,9 +37,9 @@ _REPORTED = {
     "num_integration_steps": N_STEPS,
     "num_trajectory_expansions": TREE_DEPTH,
 }
-"""Statistics, with the names of the fields of BlackJAX's `info` as keys.
+"""Statistics, with the names of fields of BlackJAX's `info` as keys.
 
-A kernel reports the statistics whose fields are in the `info` of its steps.
+A step of a kernel returns an `info`. The kernel reports only the statistics whose fields the `info` contains.
 """
 
 
@@ -74,7 +74,7 @@ class AbstractKernel(AbstractSampler[KernelState]):
     ) -> SamplingAlgorithm:
         """Return BlackJAX's algorithm, such as `blackjax.nuts(log_density, step_size, inverse_mass)`.
 
-        `inverse_mass` contains the variances of the parameters. Steps must be proportional to its square root.
+        `inverse_mass` contains the variances of the parameters. The steps must be proportional to sqrt(inverse_mass).
         """
 
     def init(

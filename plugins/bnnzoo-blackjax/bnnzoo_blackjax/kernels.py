@@ -76,7 +76,7 @@ class Hmc(AbstractKernel):
 class Barker(AbstractKernel):
     """Draws from the posterior by BlackJAX's Barker proposal (Livingstone and Zanella 2022).
 
-    The acceptance depends less on the step size than for Langevin proposals.
+    The acceptance rate depends less on the step size than the acceptance rate of Langevin proposals.
     """
 
     exactness: ClassVar[Exact] = "exact"
@@ -90,5 +90,5 @@ class Barker(AbstractKernel):
         """Return BlackJAX's Barker algorithm."""
         import blackjax
 
-        # This kernel of BlackJAX divides its noise by sqrt(inverse_mass), where the others multiply.
+        # BlackJAX's Barker kernel divides its noise by sqrt(inverse_mass). Other BlackJAX kernels multiply by it.
         return blackjax.barker(log_density, step_size, 1 / inverse_mass)

@@ -42,7 +42,7 @@ def main() -> None:
 
     student, run = bnnzoo_distill.load(arguments.student), bnnzoo.open(arguments.run)
     if student.classifies:
-        raise SystemExit("this script measures regressions")
+        raise SystemExit(f"{arguments.student}: predicts classes; use a student for regression")
     rng = np.random.default_rng(0)
     rows = rng.uniform(student.x_low, student.x_high, size=(1000, *student.signature.shape)).astype(np.float32)
 

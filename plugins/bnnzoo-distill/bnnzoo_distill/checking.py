@@ -17,23 +17,23 @@ from bnnzoo_distill.teacher import Answers, Kind
 from bnnzoo_distill.training import Settings
 
 MAX_NLL_GAP = 0.02
-"""Goal: largest excess of the student's negative log-likelihood over the teacher's on the test rows, in nats a row."""
+"""Goal: largest mean excess of the student's negative log-likelihood over the teacher's, in nats per test row."""
 MIN_CORRELATION = 0.95
-"""Goal: smallest correlation over rows of the epistemic uncertainties of student and teacher."""
+"""Goal: smallest correlation over rows between the epistemic uncertainties of student and teacher."""
 
 _TARGET_DRAWS = 256
-"""Largest number of posterior draws that give the targets of the check without test rows."""
+"""Largest number of posterior draws from which targets are sampled for the check, if there are no test rows."""
 
 
 class Inputs(NamedTuple):
     """Encoded inputs in original units at which the student is checked.
 
     Attributes:
-        test: test rows, or generated inputs if there are no test rows.
+        test: test rows; if there are no test rows, inputs that are generated near the given rows.
         test_y: targets of the test rows; None if there are no test rows.
         shifted: test rows that were pushed beyond the range of the training rows; empty if all columns are
             copied, see `Columns`.
-        generated: generated inputs.
+        generated: generated inputs, of which the fraction `inputs.OUTSIDE` is beyond the range of the given rows.
     """
 
     test: Float[np.ndarray, "row feature"]
@@ -45,12 +45,12 @@ class Inputs(NamedTuple):
 def check(run: Run, kind: Kind, student: Student, inputs: Inputs, answers: Answers, seed: int) -> dict[str, Any]:
     """Return the errors of the student relative to the teacher, for each kind of rows.
 
-    `answers` are the predictions of the teacher at the generated inputs.
+    `answers` are the predictions of the teacher at `inputs.generated`.
 
     Each kind of rows (`test`, `shifted`, `generated`) has the keys `rows`, `rmse_mean` and `epistemic_correlation`.
     `test` also has the negative log-likelihoods `nll_teacher` and `nll_student`, their difference `nll_gap`, and the
-    standard error of this difference over rows, `nll_gap_se`. Without test rows, the target of each row is a sample
-    from the teacher, from another posterior draw for each row.
+    standard error of this difference over rows, `nll_gap_se`. If there are no test rows, the target of each row is a
+    sample from the teacher. Consecutive rows take samples from different posterior draws.
     """
     x, y = inputs.test, inputs.test_y
     # The inputs are already encoded, so the student must not expect the table with text.
@@ -81,21 +81,22 @@ def check(run: Run, kind: Kind, student: Student, inputs: Inputs, answers: Answe
 
 
 def _targets(distribution: PredictiveDistribution, rows: int) -> Shaped[np.ndarray, " row"]:
-    """Return a sample of the target of each row. The samples of `distribution.sample` are one posterior draw each."""
+    """Return one sample of the target of each row. Consecutive rows take samples from different posterior draws."""
     samples = distribution.sample(min(rows, _TARGET_DRAWS))
     return samples[np.arange(rows) % len(samples), np.arange(rows)]
 
 
 def _agreement(kind: Kind, student: Student, x: Float[np.ndarray, "row feature"], answers: Answers) -> dict[str, Any]:
-    """Return the root mean squared difference of the means, and the correlation of the epistemic uncertainties.
+    """Compare the student's predictions at `x` with the teacher's `answers` at `x`.
 
-    Both compare the student at `x` with the teacher's `answers` at `x`.
+    The result contains the number of rows, the root mean squared difference of the predictive means, and the
+    correlation of the epistemic uncertainties.
     """
     classifies = kind == "classification"
     means = student.probabilities(x) if classifies else student.mean(x) / student.y_sd
     difference = means - (answers.mean if classifies else answers.mean / student.y_sd)
     epistemic = student.mutual_information(x) if classifies else student.epistemic_sd(x)
-    # Without variation of the uncertainties, a correlation does not exist.
+    # If all uncertainties are equal, the correlation is undefined.
     varies = len(x) > 2 and min(np.ptp(epistemic), np.ptp(answers.epistemic)) > 0
     correlation = float(np.corrcoef(epistemic, answers.epistemic)[0, 1]) if varies else None
     rmse = float(np.sqrt(np.mean(difference**2)))
@@ -109,9 +110,9 @@ def missed_goals(report: dict[str, Any], settings: Settings, inputs: int) -> lis
     if test["nll_gap"] > MAX_NLL_GAP:
         missed.append(
             f"the NLL of the student on the {test['rows']} test rows is {test['nll_gap']:.3f} +- "
-            f"{test['nll_gap_se']:.3f} nats per row above that of the run (goal: at most {MAX_NLL_GAP}); train longer "
-            f"with more inputs ({longer}, {setting('inputs', 3 * inputs)}); a student cannot learn a density with "
-            "several modes"
+            f"{test['nll_gap_se']:.3f} nats per row above the NLL of the run (goal: at most {MAX_NLL_GAP}); train "
+            f"longer and with more inputs ({longer}, {setting('inputs', 3 * inputs)}); a longer training does not help "
+            "if the predictive density has several modes"
         )
     for name in ("test", "shifted"):
         correlation = report.get(name, {}).get("epistemic_correlation")

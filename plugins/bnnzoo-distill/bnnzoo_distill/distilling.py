@@ -36,21 +36,20 @@ def distill(
     """Train one small network that predicts like all draws of a run, and check it on held-out inputs.
 
     The student learns the mean (or the class probabilities) and the aleatoric and epistemic uncertainty. At most a
-    quarter of its training inputs are training rows of the run. The others are new inputs between, near and beyond
-    these rows.
+    quarter of the student's training inputs are rows of `data` (by default, the training rows of the run). The other
+    training inputs are generated between, near and beyond these rows.
 
     Args:
         run: the run, or the path of its file.
         data: rows near which the student is trained, in any form that `--data` of `bnnzoo predict` accepts; by default
             the training rows of the run. Targets are not needed.
         test: rows with targets on which the student is checked; by default the test rows of the run. If the run has
-            none, generated inputs and samples from the run's predictive distribution are used.
-        inputs: number of training inputs, at least 200. For the check, further inputs are generated, a tenth
-            as many.
+            no test rows, the student is checked on generated inputs and samples from the run's predictive distribution.
+        inputs: number of training inputs, at least 200. For the check, `inputs` / 10 further inputs are generated.
         steps: number of optimisation steps.
         width: units of each of the three hidden layers.
         seed: seed of the generated inputs, the initial weights and the batches.
-        observer: a function that is called with the progress.
+        observer: a function that receives the progress.
 
     Raises:
         UsageError: if the run is not supported (see `teacher.check_supported`), if a number is too small, or if the
@@ -63,13 +62,13 @@ def distill(
     kind = teacher.check_supported(run)
     rows = teacher.rows_near(run, data)
     if not len(rows):
-        raise UsageError("data: has no rows; give rows like the training rows")
+        raise UsageError("data: has no rows; give at least one row with the columns of the training rows")
     rng = np.random.default_rng(seed)
     columns = Columns.of_rows(rows, run.predictor.signature)
     held_out = _held_out(run, rows, columns, test, inputs // 10, rng)
     given = rng.permutation(rows)[: inputs // 4]
     x = np.concatenate([given, generate(rows, columns, inputs - len(given), rng)])
-    # The teacher answers all inputs at once, so that progress is one bar.
+    # One call for the inputs of both training and check, so that there is only one progress bar.
     answers = teacher.ask(run, kind, np.concatenate([x, held_out.generated]), seed, observer)
     settings = Settings(width, steps, seed)
     student = _fit(run, kind, x, answers.take(slice(len(x))), len(given), settings, observer)
@@ -83,7 +82,7 @@ def distill(
 def _held_out(
     run: Run, rows: np.ndarray, columns: Columns, test: Any, count: int, rng: np.random.Generator
 ) -> checking.Inputs:
-    """Return the inputs of the check, of which `count` are generated near `rows`. The training does not use them."""
+    """Return the inputs of the check, which the training does not use. `count` of them are generated near `rows`."""
     generated = generate(rows, columns, count, rng)
     if test is not None or run.predictor.record.has_test_rows:
         x, y = run.test_rows(test)
@@ -110,7 +109,7 @@ def _fit(
     given = answers.take(slice(num_given))
     y_mean, y_sd, tail = 0.0, 1.0, np.zeros(2)
     if kind == "regression":
-        # The variance of the target is the variance of its mean over the rows, plus the mean of its variance.
+        # Law of total variance: the variance of the predictive mean over the rows, plus the mean predictive variance.
         y_mean = float(given.mean.mean())
         y_sd = float(np.sqrt(given.mean.var() + np.mean(given.aleatoric**2 + given.epistemic**2)))
         tail = training.fit_tail(answers)

@@ -22,6 +22,7 @@ _FORMAT = 1
 _GROUP = "network"
 _VECTORS = ("x_mean", "x_sd", "x_low", "x_high", "tail")
 _MAX_LAYERS = 100
+_AGAIN = "create the student again with bnnzoo distill"
 
 
 def check_output(path: str | Path, *, force: bool) -> Path:
@@ -78,7 +79,7 @@ def load(path: str | Path) -> Student:
     """Read a student from a .nc file. Nothing in the file is executed, and JAX is not imported.
 
     Raises:
-        UsageError: if the file is missing or is not a student in a .nc file.
+        UsageError: if the file is missing, is not a .nc file, or is a NetCDF file without a student.
         DamagedError: if the file is damaged.
     """
     path = checked_path(path)
@@ -90,15 +91,19 @@ def load(path: str | Path) -> Student:
     try:
         text, sha256, arrays = _read(path)
     except Exception as error:  # a damaged file makes HDF5 and xarray raise many kinds of exceptions
-        raise DamagedError(f"{path}: damaged, or not the file of a student ({_line(error)})") from None
+        raise DamagedError(f"{path}: damaged, or not the file of a student ({_line(error)}); {_AGAIN}") from None
     if text is None:
-        raise UsageError(f"{path}: a NetCDF file, but not a student; create one with bnnzoo distill RUN -o FILE.nc")
+        raise UsageError(
+            f"{path}: is a NetCDF file, but not a student; create a student with bnnzoo distill RUN -o FILE.nc"
+        )
     if sha256 != _digest(text, arrays):
-        raise DamagedError(f"{path}: damaged: its content was changed after it was written; create it again")
+        raise DamagedError(f"{path}: damaged: the content does not match its SHA-256; {_AGAIN}")
     try:
         return _student(json.loads(text), arrays)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedError(f"{path}: damaged, or made by another version ({_line(error)})") from None
+        raise DamagedError(
+            f"{path}: damaged, or of another version of bnnzoo-distill ({_line(error)}); {_AGAIN}"
+        ) from None
 
 
 def _line(error: Exception) -> str:
@@ -106,7 +111,7 @@ def _line(error: Exception) -> str:
 
 
 def _read(path: Path) -> tuple[str | None, str, dict[str, np.ndarray]]:
-    """Return the JSON text, the stored SHA-256 and the arrays of a student; the text is None if there is no student."""
+    """Return the JSON text, the stored SHA-256 and the arrays of a student. Without a student, the text is None."""
     with xr.open_datatree(path, engine="h5netcdf", decode_cf=False) as tree:
         if "student" not in tree.attrs or _GROUP not in tree.children:
             return None, "", {}
@@ -127,8 +132,8 @@ def _student(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> Student:
     """Return the student from the values and arrays of its file.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError: if a value or an array is missing or invalid, or if some of
-            them contradict each other. A correct SHA-256 does not exclude this, because anyone can compute it.
+        ValueError, KeyError, TypeError, AttributeError: if a value or an array is missing or invalid, or if values
+            and arrays contradict each other. This can happen despite a correct SHA-256, because anyone can compute it.
     """
     if values["format"] != _FORMAT:
         raise ValueError(f"format {values['format']}, expected {_FORMAT}")

@@ -11,10 +11,10 @@ from scipy.spatial import KDTree
 from bnnzoo.data import Signature
 
 _MAX_CODES = 10
-"""Largest number of different values of a column of whole numbers that may be codes of categories.
+"""Largest number of different values in a column of whole numbers that is treated as codes of categories.
 
-Generated inputs copy the values of such a column from given rows and never interpolate them. The same applies to a
-column with at most two different numbers of any kind.
+Generated inputs copy the values of such a column from given rows, and never interpolate between the values. The same
+applies to any column with at most two different values.
 """
 OUTSIDE = 0.25
 """Fraction of the generated inputs that are pushed beyond the range of the given rows."""
@@ -30,8 +30,8 @@ class Columns(NamedTuple):
     """Properties of the input columns that generated inputs must respect.
 
     Attributes:
-        groups: number of each column's group. In a generated input, the copied columns of a group take their values
-            from the same given row. A group is, for example, the indicators of a text column.
+        groups: index of each column's group. In a generated input, all copied columns of a group take their values
+            from the same given row. For example, the indicator columns of one text column are a group.
         copied: whether generated inputs copy the values of the column from given rows without change.
         whole: whether all values of the column are whole numbers.
         low: smallest value of each column.
@@ -65,7 +65,7 @@ class Columns(NamedTuple):
 
     @property
     def can_leave_range(self) -> bool:
-        """Whether a column has values that can be pushed beyond its range."""
+        """Whether at least one column can be pushed beyond its range, because it is not copied."""
         return not self.copied.all()
 
 
@@ -78,10 +78,11 @@ def generate(
 ) -> Float[np.ndarray, "count feature"]:
     """Return `count` generated inputs in original units.
 
-    Half of the inputs are random points between two random rows. Each of the other inputs is a row plus random
-    fractions of the differences between this row and a neighbour, a separate fraction for each column. All inputs get
-    normal noise of 0.01 to 0.3 standard deviations of each column. Copied columns have no noise: they contain the
-    values of one of the two rows. The fraction `outside` of the inputs is then pushed beyond the range of the rows.
+    Each input combines two rows. About half of the inputs are random points between two random rows. For the other
+    inputs, the second row is a neighbour of the first row, and each column has its own random fraction of the
+    difference between the two rows. Normal noise of 0.01 to 0.3 standard deviations of each column is added. Copied
+    columns have no noise: they contain the values of one of the two rows. Finally, the fraction `outside` of the
+    inputs is pushed beyond the range of the rows.
     """
     first = rng.integers(len(rows), size=count)
     second = rng.integers(len(rows), size=count)
@@ -103,7 +104,7 @@ def generate(
 def _neighbours(
     rows: Float[np.ndarray, "row feature"], columns: Columns, index: Int[np.ndarray, " some"], rng: np.random.Generator
 ) -> Int[np.ndarray, " some"]:
-    """Return the index of a random near neighbour of each row in `index`, among at most 2000 random rows."""
+    """Return a random near neighbour of each row in `index`, as an index of one of at most 2000 random rows."""
     scaled = rows / np.where(columns.sd > 0, columns.sd, 1)
     candidates = rng.permutation(len(rows))[:_MAX_CANDIDATES]
     count = min(_NEIGHBOURS + 1, len(candidates))  # a row may be its own nearest neighbour

@@ -20,7 +20,7 @@ from bnnzoo_distill.student import Student
 
 _OPSET = 17
 _IR_VERSION = 9
-"""Version of the ONNX file format; programs since 2023 can read it."""
+"""Version of the ONNX file format; ONNX runtimes since 2023 can read this version."""
 
 
 def check_installed(path: Path) -> None:

@@ -27,17 +27,18 @@ class Student:
     """A trained student. Inputs and predictions have the units of the data.
 
     Inputs `x` are an array [row, feature], a single row [feature], a data frame, or any value that `--data` of
-    `bnnzoo predict` accepts. Arrays must have the columns of the training inputs, and these must be numbers. Values
-    beyond the range of their column in the training are moved to the end of this range.
+    `bnnzoo predict` accepts. An array must have the columns of the training inputs. Arrays are only possible if all
+    columns of the training inputs are numbers. A value outside the range of its column in the training inputs is
+    replaced by the nearest end of this range.
 
     Attributes:
         signature: names and encoding of the columns, task and names of the classes.
         layers: weights and biases of each layer, float32; the activation between layers is SiLU.
         x_mean: numbers that are subtracted from the inputs [feature].
         x_sd: numbers by which the inputs are then divided [feature].
-        x_low: smallest inputs of the training [feature].
-        x_high: largest inputs of the training [feature].
-        y_mean: mean of the target; 0 for classes.
+        x_low: smallest training input of each column [feature].
+        x_high: largest training input of each column [feature].
+        y_mean: mean of the target, which is added to the scaled output; 0 for classes.
         y_sd: standard deviation of the target, by which the outputs are multiplied; 1 for classes.
         tail: coefficients for the degrees of freedom, see `tail_of`; zeros for classes.
         report: results of the check with held-out inputs; the README explains their names.
@@ -71,45 +72,75 @@ class Student:
         return self.y_mean + self.y_sd * self._outputs(x)[:, 0].astype(np.float64)
 
     def aleatoric_sd(self, x: Any) -> Float[np.ndarray, " row"]:
-        """Return the aleatoric standard deviation of each row, due to the noise of the target."""
+        """Return the aleatoric standard deviation of each row, due to the noise of the target.
+
+        Raises:
+            UsageError: as for `mean`.
+        """
         self._require("aleatoric_sd", classes=False)
         return self._sds(self._outputs(x))[0]
 
     def epistemic_sd(self, x: Any) -> Float[np.ndarray, " row"]:
-        """Return the epistemic standard deviation of each row: that of the mean over the draws of the run."""
+        """Return the epistemic standard deviation of each row: the sd of the mean over the draws of the run.
+
+        Raises:
+            UsageError: as for `mean`.
+        """
         self._require("epistemic_sd", classes=False)
         return self._sds(self._outputs(x))[1]
 
     def sd(self, x: Any) -> Float[np.ndarray, " row"]:
-        """Return the standard deviation of the target of each row, from the aleatoric and the epistemic part."""
+        """Return the predictive standard deviation of each row, sqrt(aleatoric_sd^2 + epistemic_sd^2).
+
+        Raises:
+            UsageError: as for `mean`.
+        """
         self._require("sd", classes=False)
         return np.hypot(*self._sds(self._outputs(x)))
 
     def probabilities(self, x: Any) -> Float[np.ndarray, "row class"]:
-        """Return the probability of each class, in the order of `signature.class_names`."""
+        """Return the probability of each class, in the order of `signature.class_names`.
+
+        Raises:
+            UsageError: if the student predicts a number, or if the inputs do not match the training data.
+        """
         self._require("probabilities", classes=True)
         return special.softmax(self._outputs(x)[:, :-1].astype(np.float64), 1)
 
     def mutual_information(self, x: Any) -> Float[np.ndarray, " row"]:
-        """Return the mutual information between the class label and the posterior draw for each row, in nats (BALD)."""
+        """Return the mutual information between class label and posterior draw for each row, in nats (BALD).
+
+        Raises:
+            UsageError: as for `probabilities`.
+        """
         self._require("mutual_information", classes=True)
         return np.logaddexp(0.0, self._outputs(x)[:, -1].astype(np.float64)) ** 2
 
     def log_prob(self, x: Any, y: ArrayLike) -> Float[np.ndarray, " row"]:
-        """Return the log density of a number, or the log probability of a class, for each row.
+        """Return the log density of the target number, or the log probability of the target class, of each row.
 
-        The density of a number is Student's t with the mean and the standard deviation (sd) of the row. The degrees of
-        freedom depend on the ratio of the epistemic sd to the sd.
+        The density of a number is Student's t with the predictive mean and standard deviation (sd) of the row. The
+        degrees of freedom depend on the ratio of the epistemic sd to the predictive sd.
 
         Args:
             x: inputs.
-            y: for each row, the number in original units, or the position of the class in `signature.class_names`.
+            y: for each row, the number in original units, or the index of the class in `signature.class_names`.
+
+        Raises:
+            UsageError: if `y` does not have one target per row or contains an unknown class, or if the inputs do not
+                match the training data.
         """
         outputs, values = self._outputs(x), np.asarray(y).reshape(-1)
         if len(values) != len(outputs):
             raise UsageError(f"log_prob: {len(values)} targets for {len(outputs)} rows; expected one target per row")
         if self.classifies:
             logs = special.log_softmax(outputs[:, :-1].astype(np.float64), 1)
+            known = np.isin(values, np.arange(logs.shape[1]))
+            if not known.all():
+                raise UsageError(
+                    f"log_prob: targets must be indices of classes, 0 to {logs.shape[1] - 1} (got {values[~known][0]})"
+                )
+            values = values.astype(int)
             return logs[np.arange(len(values)), values]
         aleatoric, epistemic = self._sds(outputs)
         mean, sd = self.y_mean + self.y_sd * outputs[:, 0].astype(np.float64), np.hypot(aleatoric, epistemic)
@@ -119,6 +150,9 @@ class Student:
         """Return a table of predictions with the columns of `Run.predict`, but without quantiles.
 
         For classes, the table has the column `mutual_information` instead of `entropy`.
+
+        Raises:
+            UsageError: if the inputs do not match the training data.
         """
         outputs = self._outputs(x)
         if self.classifies:
@@ -135,8 +169,8 @@ class Student:
         """Write the student to a .nc or .onnx file and return its path.
 
         Raises:
-            UsageError: if the path has another extension, if the file exists and `force` is false, or if a .onnx file
-                is requested and the package onnx is not installed.
+            UsageError: if the path has another extension, if the folder does not exist, if the file exists and `force`
+                is false, or if a .onnx file is requested and the package onnx is not installed.
             BnnzooError: if the file cannot be written.
         """
         from bnnzoo_distill import files
@@ -177,8 +211,8 @@ class Student:
 def tail_of(tail: Float[np.ndarray, " 2"], fraction: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
     """Return 1 / degrees of freedom of each row, 0.49 / (1 + exp(-tail[0] - tail[1] fraction)).
 
-    `fraction` is the epistemic standard deviation (sd) divided by the sd. The noise alone can have heavy tails. Where
-    the epistemic sd is large, the mixture of all draws is nearer to a normal distribution.
+    `fraction` is the epistemic standard deviation (sd) divided by the predictive sd. The noise of the target can have
+    heavy tails. If the epistemic sd is large, the mixture over all draws is closer to a normal distribution.
     """
     return _MAX_TAIL * special.expit(tail[0] + tail[1] * fraction)
 

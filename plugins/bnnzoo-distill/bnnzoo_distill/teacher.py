@@ -24,7 +24,8 @@ class Answers(NamedTuple):
     """Predictions of the teacher at some rows, in original units.
 
     Regression: `mean`, `aleatoric` and `epistemic` are the mean and the aleatoric and epistemic standard deviations
-    [row]. `residuals` are samples of the target [row, sample], standardised with the mean and the sd of each row.
+    [row]. `residuals` are samples of the target [row, sample], standardised with the predictive mean and standard
+    deviation of the row.
 
     Classification: `mean` are the class probabilities [row, class]. `epistemic` is the mutual information between
     class label and posterior draw in nats [row]. `aleatoric` and `residuals` are empty.
@@ -44,13 +45,13 @@ def check_supported(run: Run) -> Kind:
     """Check that a student can learn the predictions of a run, and return the task.
 
     Raises:
-        UsageError: if the run is not a table with one real target or with classes, if it has an exposure, censored
-            targets or a single draw, or if it cannot predict new inputs.
+        UsageError: if the data of the run are not a table with one real target or with classes, if the run has an
+            exposure, censored targets or a single draw, or if the run cannot predict new inputs.
     """
     predictor, record = run.predictor, run.predictor.record
     if not predictor.predicts:
         raise UsageError(
-            f"{record.name}: the posterior was made in Python, so its predictions are unknown; {_SUPPORTED}"
+            f"{record.name}: the posterior was defined in Python, so bnnzoo cannot compute predictions; {_SUPPORTED}"
         )
     if record.keeps_predictions:
         raise UsageError(
@@ -59,7 +60,7 @@ def check_supported(run: Run) -> Kind:
         )
     signature = predictor.signature
     if signature.task == "density":
-        problem = "is a density and has no inputs"
+        problem = "estimates a density without inputs"
     elif len(signature.shape) != 1 or signature.dtype != "float32":
         problem = f"has images as inputs (shape {list(signature.shape)})"
     elif signature.exposure:
@@ -69,16 +70,16 @@ def check_supported(run: Run) -> Kind:
     elif signature.reading.censored:
         problem = "has censored targets"
     elif signature.task == "regression" and not predictor.has_continuous_targets:
-        problem = "predicts counts or labels by a regression"
+        problem = "has a likelihood of counts or labels instead of a real target"
     elif np.prod(record.shape) < 2:
-        problem = "has a single draw, so it has no epistemic uncertainty"
+        problem = "has a single draw and therefore no epistemic uncertainty"
     else:
         return "classification" if predictor.classifies else "regression"
     raise UsageError(f"{record.name}: {problem}; {_SUPPORTED}")
 
 
 def rows_near(run: Run, data: Any = None) -> Float[np.ndarray, "row feature"]:
-    """Return encoded inputs in original units: the rows of `data`, or the training rows of the run if it is None.
+    """Return encoded inputs in original units: the rows of `data`, or the training rows if `data` is None.
 
     Raises:
         UsageError: if `data` is None and the file of the run has no training rows, or if `data` does not have the
@@ -89,18 +90,18 @@ def rows_near(run: Run, data: Any = None) -> Float[np.ndarray, "row feature"]:
         return load_inputs(data, predictor.signature)
     if not predictor.record.has_training_rows:
         example = setting("data", "rows.csv")
-        raise UsageError(f"{predictor.record.name}: the file has no training rows; give rows like them with {example}")
+        raise UsageError(f"{predictor.record.name}: the file has no training rows; give rows with {example}")
     return predictor.record.training_rows()[0]
 
 
 def ask(
     run: Run, kind: Kind, x: Float[np.ndarray, "row feature"], seed: int, observer: Observer | None = None
 ) -> Answers:
-    """Return the answers of the posterior predictive distribution at encoded inputs in original units."""
+    """Return the predictions of a run at encoded inputs `x` in original units."""
     tell, blocks = observer or ignore, []
     for start in range(0, len(x), _ROWS):
         tell(Progress("predicting", start, len(x)))
-        # The last block is filled up, so that all blocks use the same compiled programs.
+        # Copies of the last row fill up the last block, so that all blocks use the same compiled programs.
         index = np.minimum(np.arange(start, start + min(_ROWS, len(x))), len(x) - 1)
         blocks.append(_block_answers(run, kind, x[index], seed + start).take(slice(len(x) - start)))
     tell(Progress("predicting", len(x), len(x)))

@@ -63,7 +63,7 @@ def train(
         x: standardised inputs.
         targets: the result of `targets_of`.
         settings: units of the layers, number of steps and seed.
-        observer: a function that is called with the progress.
+        observer: a function that receives the progress.
     """
     key_network, key_batches = jax.random.split(jax.random.key(settings.seed))
     num_outputs = 3 if kind == "regression" else targets[0].shape[1] + 1
@@ -111,9 +111,10 @@ def _regression_loss(
 ) -> Float[Array, ""]:
     """Return the loss of the mean plus the squared errors of both log standard deviations, averaged over the rows.
 
-    The error of the mean is measured in predictive standard deviations of the row. The loss of the mean is half of the
-    squared error, which for a normal density is the decrease of the log score. Beyond one standard deviation the loss
-    grows only linearly, so that rows with small noise do not dominate at the start.
+    The error of the mean is measured in predictive standard deviations of the row. The loss of the mean is the Huber
+    loss: half of the squared error up to one standard deviation, and linear beyond. For a normal density, half of the
+    squared error is the decrease of the log density. Because of the linear part, rows with small noise do not dominate
+    at the start.
     """
     log_sd = 0.5 * jnp.logaddexp(2 * log_sds[:, 0], 2 * log_sds[:, 1])
     errors = (outputs[:, 0] - mean) / jnp.exp(log_sd)
@@ -125,7 +126,7 @@ def _classification_loss(
 ) -> Float[Array, ""]:
     """Return the cross-entropy plus 10 times the squared error of the square root of the mutual information.
 
-    `epistemic` is this square root for the teacher.
+    `epistemic` is the square root of the teacher's mutual information.
     """
     logs = jax.nn.log_softmax(outputs[:, :-1])
     cross_entropy = -(probabilities * logs).sum(1).mean()
@@ -135,8 +136,8 @@ def _classification_loss(
 def fit_tail(answers: Answers) -> Float[np.ndarray, " 2"]:
     """Return the coefficients of `student.tail_of` with the largest likelihood for samples from the teacher.
 
-    In `tail_of`, the tail depends only on the epistemic fraction of a row's standard deviation. A network with one more
-    output for the tail would learn the noise of the samples.
+    In `tail_of`, the tail depends only on the epistemic fraction of a row's standard deviation. The network has no
+    output for the tail, because such an output would fit the noise of the samples.
     """
     rows = slice(_MAX_TAIL_ROWS)
     fraction = answers.epistemic[rows] / np.hypot(answers.aleatoric[rows], answers.epistemic[rows])

@@ -82,6 +82,9 @@ def test_a_student_of_classes_reaches_the_goals(class_run, class_student):
     assert list(frame) == ["p_other", "p_same", "mutual_information", "predicted"]
     assert np.mean(frame["predicted"] == expected.mode) > 0.95
     assert np.allclose(class_student.log_prob(x, np.zeros(50, int)), np.log(class_student.probabilities(x)[:, 0]))
+    for unknown in (-1, 2, 0.5):
+        with pytest.raises(UsageError, match=rf"indices of classes, 0 to 1 \(got {unknown}\)"):
+            class_student.log_prob(x[:2], [0, unknown])
 
 
 def test_targets_without_test_rows_come_from_many_draws():
@@ -111,7 +114,7 @@ def test_missed_goals_are_warnings_with_a_remedy(gap_run):
     with pytest.warns(BnnzooWarning) as caught:
         student = distill(gap_run, **QUICK)
     texts = [str(warning.message) for warning in caught]
-    remedy = "above that of the run (goal: at most 0.02); train longer with more inputs (steps=60, inputs=900)"
+    remedy = "above the NLL of the run (goal: at most 0.02); train longer and with more inputs (steps=60, inputs=900)"
     assert any(remedy in text for text in texts), texts
     assert student.about["inputs"] == 300
 

@@ -1,4 +1,4 @@
-"""The price of differential privacy: posterior draws of a linear regression for each epsilon and number of rows.
+"""Cost of differential privacy: the effective sample size of a linear regression by epsilon and number of rows.
 
     python plugins/bnnzoo-federated/benchmarks/privacy.py            (minutes)
     python plugins/bnnzoo-federated/benchmarks/privacy.py --clipping
@@ -69,7 +69,7 @@ def sample(data: Any, privacy: Privacy, noise_sd: float, folder: Path, sampler: 
 
 
 def price(rows: int, epsilon: float) -> str:
-    """Return the table row of one number of rows and one epsilon, for the first form."""
+    """Return the table row for the given number of rows and epsilon, for the first form."""
     privacy = Privacy(epsilon, DELTA, 12 / rows**0.5)
     releases = privacy.releases(NOISE_SD)
     steps = (releases - 1) // 2
@@ -98,7 +98,7 @@ def price(rows: int, epsilon: float) -> str:
 
 
 def clipping(clip: float, *, rows: int = 200, chains: int = 8000, steps: int = 40) -> str:
-    """Return the table row of one clip, for the second form. The clip is `clip` / sqrt(`rows`).
+    """Return the table row for the clip `clip` / sqrt(`rows`), for the second form.
 
     The row contains the percentage of clipped differences, the variance ratio and the standard error of this ratio.
     """
@@ -123,7 +123,7 @@ def clipping(clip: float, *, rows: int = 200, chains: int = 8000, steps: int = 4
         )
         white = np.linalg.solve(root, (draws_of(run)[:, 0] - mean).T)
         counts = [line["charge"]["clipped"] for line in read_log(Path(folder) / "a") if line["question"] == "sums"]
-        fraction = np.mean(counts) / rows  # the exact one, from the party's own log
+        fraction = np.mean(counts) / rows  # without noise, from the party's own log
     return f"| {clip:g} | {100 * fraction:.2f} | {white.var(1).mean():.3f} | {(2 / chains / 3) ** 0.5:.3f} |"
 
 

@@ -52,7 +52,7 @@ class Account:
         self._releases_of: dict[str, int] = defaultdict(int)
         self._position = self._num_lines = 0
         with self.exclusive():
-            pass  # reads the log
+            pass  # `exclusive` reads the log
         limits = {"epsilon": privacy.epsilon, "delta": privacy.delta}
         with replacing(folder / _LIMITS) as file:
             file.write(json.dumps(limits).encode())
@@ -93,7 +93,7 @@ class Account:
     def clipped_fraction(self, agreement: str, first_step: int, rows: int) -> float:
         """Return the fraction of clipped differences in all answers to `sums` since `first_step`; 0 if there are none.
 
-        `rows` is the number of the party's rows, and so of the differences of a chain in an answer.
+        `rows` is the number of the party's rows. Each answer has one difference for each row and chain.
         """
         counts = [charged.clipped for charged in self._charged[agreement] if charged.step >= first_step]
         return float(np.mean(np.concatenate(counts))) / rows if counts else 0.0
@@ -108,8 +108,8 @@ class Account:
                         self._add(line)
                     elif _is_exact(line):
                         raise UsageError(
-                            f"{self._path}: line {self._num_lines}: was answered without differential privacy, so no "
-                            "limit holds for this folder; use another folder"
+                            f"{self._path}: line {self._num_lines}: is an answer without differential privacy, so "
+                            "this folder cannot have privacy limits; use another folder"
                         )
             except DamagedError as error:
                 place = str(error).partition(";")[0]
@@ -130,7 +130,8 @@ class Account:
 def _is_exact(line: dict[str, Any]) -> bool:
     """Whether a line without a cost is an answer of a party without differential privacy.
 
-    A private party also logs answers without a cost: its offers, and repeated answers, with one sum for each chain.
+    A private party also logs answers without a cost: offers, which contain an epsilon, and repeated answers to `sums`,
+    which contain only one sum for each chain.
     """
     sent = line["sent"]
     if "sums" in sent:
@@ -148,12 +149,12 @@ def check_folder(folder: Path, *, is_private: bool) -> None:
         return
     if not is_private:
         raise UsageError(
-            f"{folder}: its party has answered under differential privacy; give its [[epsilon]], [[delta]] and "
+            f"{folder}: the party has answered under differential privacy; give its [[epsilon]], [[delta]] and "
             "[[clip]], or use another folder"
         )
     if not (folder / FILE).exists():
         raise UsageError(
-            f"{folder / FILE}: missing, so the cost of the answers is unknown; restore it, or use another folder"
+            f"{folder / FILE}: missing, so the cost of the answers is unknown; restore the file, or use another folder"
         )
 
 

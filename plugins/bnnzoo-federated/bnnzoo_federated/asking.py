@@ -18,7 +18,7 @@ _PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 class PartyQuestions:
     """The connections (lines) to all parties, with the names of the parties as keys.
 
-    `again` is the number of times that a question to a party was repeated since the last `reset`, for each party.
+    `again` contains, for each party, the number of repeated questions since the last `reset`.
     """
 
     def __init__(self, lines: Mapping[str, Line], *, patience: float, limit: float):
@@ -33,13 +33,13 @@ class PartyQuestions:
         self.reset()
 
     def reset(self) -> None:
-        """Set the numbers of repeated questions to 0; a run starts."""
+        """Set the numbers of repeated questions to 0 at the start of a run."""
         self.again = dict.fromkeys(self.lines, 0)
 
     def all(
         self, question: str, messages: Mapping[str, Words], read: Callable[[str, Words], Answer]
     ) -> dict[str, Answer]:
-        """Ask the parties in `messages` one question, and return their answers in the same order.
+        """Ask all parties in `messages` the same question, and return the answers in the order of `messages`.
 
         Args:
             question: the name of the question.
@@ -71,7 +71,8 @@ class PartyQuestions:
             name, reason = next(iter(errors_by_party.items()))
             if time.monotonic() > deadline:
                 raise BnnzooError(
-                    f"party {name}: no answer for {self.limit:g} s ({reason}); restart the party, then the run"
+                    f"party {name}: no answer for {self.limit:g} s ({reason}); restart the party, then start the run "
+                    "again"
                 )
             for name in errors_by_party:
                 self.again[name] += 1
@@ -85,6 +86,7 @@ def _read(name: str, question: str, message: Words, read: Callable[[str, Words],
             return read(name, message)
     except ValueError as error:
         raise BnnzooError(
-            f"invalid reply to {question}: {error}; if you trust the party, run it with this version of bnnzoo"
+            f"invalid reply to {question}: {error}; if you trust the party, start the party with the coordinator's "
+            "version of bnnzoo"
         ) from error
     raise BnnzooError(printable(message[REFUSED]))

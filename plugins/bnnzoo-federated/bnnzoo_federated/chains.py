@@ -23,7 +23,7 @@ from bnnzoo_federated.walk import decide, penalties, propose
 
 Positions = Float[np.ndarray, "chain dim"]
 Ask = Callable[[int, tuple[int, int], Positions, Positions], Float[np.ndarray, "party chain power"]]
-"""Function that returns the parties' sums, given a step's number and random key and two positions of each chain."""
+"""Function that returns the parties' sums, given the number of a step, a random key, and two positions per chain."""
 Stats = dict[str, np.ndarray]
 
 
@@ -128,8 +128,8 @@ class Chains:
         """Return the relative margins of the acceptance above its target and of the variance below its target.
 
         The variance is that of the log acceptance ratio due to the batches (sigma2 without the added noise). The target
-        of the acceptance is lower if the parties add noise. Before the last window (`final`), only the first margin is
-        returned.
+        of the acceptance is lower if the parties add noise. Before the last window (`final`), only the margin of the
+        acceptance is returned.
         """
         added_noise = self.added_noise_variance if final else 0.0
         target = float(self.sampler.target_acceptance) * float(erfc((added_noise / 8) ** 0.5))
@@ -152,9 +152,9 @@ class Chains:
         """
         dim = visited.shape[2]
         covariance = np.atleast_2d(np.cov(visited.reshape(-1, dim).astype(np.float64), rowvar=False))
-        spread = np.diag(np.maximum(np.diag(covariance), np.finfo(np.float32).eps))
+        diagonal = np.diag(np.maximum(np.diag(covariance), np.finfo(np.float32).eps))
         weight = visited.shape[1] * visited.shape[0] / (10 * dim)
-        shrunk = (weight * covariance + spread) / (weight + 1)
+        shrunk = (weight * covariance + diagonal) / (weight + 1)
         self.factor = jnp.asarray(np.linalg.cholesky(shrunk), jnp.float32)
         self.step_size = jnp.asarray(2.38 / dim**0.5, jnp.float32)
 

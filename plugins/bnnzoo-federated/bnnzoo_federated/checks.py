@@ -44,7 +44,7 @@ def check_offer(answer: Words) -> Words:
 
 
 def _are_limits(terms: Terms) -> bool:
-    """Whether the terms promise no differential privacy, or promise it with possible values of all terms."""
+    """Whether the terms promise no differential privacy, or promise it and all terms have valid values."""
     limits = (terms.epsilon, terms.delta, terms.clip)
     if limits == (None, None, None):
         return True
@@ -55,7 +55,7 @@ def _are_limits(terms: Terms) -> bool:
 
 
 def check_agreement(answer: Words, agreement: Agreement) -> int | None:
-    """Return the number of releases that a private party allows a run; None if the party is not private.
+    """Return the number of releases that a private party allows for a run; None if the party is not private.
 
     Raises:
         ValueError: if the answer does not confirm the agreement.
@@ -71,8 +71,8 @@ def check_agreement(answer: Words, agreement: Agreement) -> int | None:
 def check_sums(answer: Words, agreement: Agreement, chains: int) -> Float[np.ndarray, "chain power"] | None:
     """Return the sums in an answer to `sums`; None if the party does not know the agreement.
 
-    A private party sends only one sum for each chain; the other sums are then 0. Sums need not be finite: if the
-    log-likelihood at a position is not finite, the sums are not, and the proposal is rejected.
+    A private party sends only one sum for each chain; the other sums are then 0. Sums need not be finite. If the
+    log-likelihood at a position is not finite, the sums are not finite either, and the proposal is rejected.
 
     Raises:
         ValueError: if the answer is invalid; the message says why.
@@ -82,7 +82,7 @@ def check_sums(answer: Words, agreement: Agreement, chains: int) -> Float[np.nda
     _check_names(answer, {"used", "sums"})
     used, powers = agreement.terms.batch_size, agreement.terms.powers
     if type(answer["used"]) is not int or answer["used"] != used:
-        raise ValueError(f"used: must be {used}, as offered")
+        raise ValueError(f"used: must be {used}, the offered batch size")
     return np.pad(_numbers("sums", answer["sums"], (chains, powers)), ((0, 0), (0, POWERS - powers)))
 
 

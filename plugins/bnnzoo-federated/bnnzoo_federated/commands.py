@@ -29,7 +29,9 @@ _Delta = Annotated[
 _Clip = Annotated[
     float | None,
     typer.Option(
-        "--clip", help="with --epsilon: largest absolute difference of a row's log-likelihood", show_default=False
+        "--clip",
+        help="with --epsilon: larger absolute differences of a row's log-likelihood are clipped to this value",
+        show_default=False,
     ),
 ]
 _Public = Annotated[
@@ -86,9 +88,10 @@ def serve(
     tls_key: _Key = None,
     debug: common.Debug = False,
 ) -> None:
-    """Send sums over batches of local rows to a coordinator (`bnnzoo_federated.Coordinator`). The rows stay here.
+    """Send sums over batches of local rows to a coordinator (`bnnzoo_federated.Coordinator`).
 
-    The command prints its address and answers until it is stopped. After a crash, start it again: the run continues.
+    The rows stay on this machine. The command prints its address and answers until it is stopped. After a crash, start
+    the same command again; the run then continues.
 
     \b
     Examples:
@@ -129,7 +132,7 @@ def serve(
 
 @app.command()
 def log(folder: _Folder, json: common.Json = False, debug: common.Debug = False) -> None:
-    """Show what a party has sent: the number of answers, their names and their shapes.
+    """Show the answers that a party has sent: the numbers of answers, and the names and shapes of their values.
 
     \b
     Examples:

@@ -36,7 +36,7 @@ _RESTARTS = 10
 _OPTIONS = frozenset(
     ("chains", "warmup", "draws", "thin", "seed", "likelihood", "prior", "standardise", "likelihood_power")
 )
-"""Keywords of `Coordinator.sample` for settings of the recipe."""
+"""Settings of the recipe that are keywords of `Coordinator.sample`."""
 _FIELDS = ("step_size", "correction", "target_acceptance", "target_sigma2")
 """Fields of the penalty sampler that the chains of a coordinator use."""
 _FIXED: dict[str, Any] = {
@@ -75,23 +75,24 @@ class Coordinator:
         observer: Observer | None = None,
         **options: Any,
     ) -> Run:
-        """Run chains and return the run. The run's file differs from others in that it has no training rows.
+        """Run chains over the rows of the parties, and return the run. The run's file contains no training rows.
 
         Args:
             model: the name of a model, or a mapping with the name and the fields of the model.
             sampler: `penalty`, with the fields `step_size`, `correction`, `target_acceptance` and `target_sigma2`; all
                 other fields are refused. Each party sets its own batch size, and the proposal is a random walk.
             out: the NetCDF file of the run.
-            test: test rows, which no party holds, for evaluation and convergence diagnostics, in any form of `--data`
-                of `bnnzoo sample`.
+            test: test rows for evaluation and convergence diagnostics, in any form of `--data` of `bnnzoo sample`. No
+                party may use these rows for training.
             starts: initial positions [chain, dim]; draws from the prior by default.
             force: whether to overwrite `out`.
             observer: function that receives the progress.
             options: `chains`, `warmup`, `draws`, `thin`, `seed`, `likelihood`, `prior`, `standardise`,
-                `likelihood_power`, as in `bnnzoo.sample`; all others are refused.
+                `likelihood_power`, as in `bnnzoo.sample`; all other keywords are refused.
 
         Raises:
-            UsageError: if an argument is invalid, or the rows of two parties have different columns.
+            UsageError: if an argument is invalid, if the rows of two parties have different columns, or if a private
+                party allows too few releases.
             BnnzooError: if a party refuses to answer or does not answer in time; the draws so far are then in `out`.
         """
         keep_programs()
@@ -101,7 +102,7 @@ class Coordinator:
             sampler = {"name": "penalty", **sampler}
         recipe = keywords.recipe_of(model, sampler, data=None, in_memory=True, **words)
         _check(recipe)
-        # If no numbers of steps are given, a run has a time budget; here it uses the default numbers instead.
+        # If no numbers of steps are given, a run has a time budget; a federated run uses the default numbers instead.
         recipe = dataclasses.replace(
             recipe, sampler=_random_walk(recipe.sampler), test_fraction=0.0, budget=None, until=None
         )
@@ -115,7 +116,7 @@ class Coordinator:
         """Agree with all parties on the model, the scaling, each party's terms and the initial positions.
 
         Raises:
-            UsageError: if two parties have different columns, or a private party does not allow the steps of the run.
+            UsageError: if two parties have different columns, or if a private party allows fewer releases than needed.
         """
         offers = self._asking.all(
             "offer", {name: {} for name in self._asking.lines}, lambda _, answer: checks.check_offer(answer)
@@ -201,7 +202,7 @@ class Coordinator:
         here: Positions,
         there: Positions,
     ) -> Float[np.ndarray, "party chain power"]:
-        """Return the parties' sums for a step, of the changes of the log-likelihood from `here` to `there`."""
+        """Return each party's sums for a step, over the changes of its log-likelihoods from `here` to `there`."""
 
         def read(name: str, answer: Words) -> Float[np.ndarray, "chain power"] | None:
             return checks.check_sums(answer, agreements[name], len(here))
@@ -212,7 +213,7 @@ class Coordinator:
         return np.array(list(self._ask_agreed("sums", requests, agreements, read).values()))
 
     def _clipped(self, agreements: Mapping[str, Agreement], first_step: int) -> dict[str, float]:
-        """Return each private party's fraction of clipped differences since `first_step`, as sent: with noise."""
+        """Return the fraction of clipped differences since `first_step`, with noise, for each private party."""
 
         def read(name: str, answer: Words) -> float | None:
             return checks.check_clipped(answer, agreements[name])
@@ -241,7 +242,7 @@ class Coordinator:
                 the agreement.
 
         Raises:
-            BnnzooError: if a party restarts more often, refuses, sends an invalid answer, or does not answer in time.
+            BnnzooError: if a party restarts too often, refuses, sends an invalid answer, or does not answer in time.
         """
         answers: dict[str, Answer] = {}
         for _ in range(_RESTARTS):
@@ -305,15 +306,15 @@ def _random_walk(sampler: Part) -> Part:
     """Return the penalty sampler for a random walk, with `auto` for the fields that the parties determine.
 
     Raises:
-        UsageError: if it is another sampler, or if a field has a value that the chains cannot use.
+        UsageError: if `sampler` is another sampler, or if a field has a value that the chains cannot use.
     """
     if sampler.name != "penalty":
-        raise UsageError(f"sampler {sampler.name}: requires more than sums over rows; use penalty")
+        raise UsageError(f"sampler {sampler.name}: requires more than sums over rows; use the sampler penalty")
     only_values = {field.name: field.default for field in fields_of(Penalty) if field.name not in _FIELDS} | _FIXED
     if refused := [name for name, value in sampler.fields.items() if only_values.get(name, value) != value]:
         raise UsageError(
             f"sampler.{', sampler.'.join(refused)}: each party sets its own batch size, and the proposal is a random "
-            f"walk with the covariance of all chains; remove it, and set only {', '.join(_FIELDS)}"
+            f"walk with the covariance of all chains; set only the fields {', '.join(_FIELDS)}"
         )
     return dataclasses.replace(sampler, fields={**sampler.fields, **_FIXED})
 

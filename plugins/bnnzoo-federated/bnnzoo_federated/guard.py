@@ -23,7 +23,7 @@ class Clipped(NamedTuple):
     """The fraction of clipped differences that a private party sent, with the noise of differential privacy."""
 
     fraction: float
-    """The fraction, noise included; NaN if the party's limits did not allow the party to send it."""
+    """The fraction plus noise; NaN if the party's limits did not allow the party to send it."""
     sd: float
     """Standard deviation of the noise in `fraction`."""
 
@@ -33,7 +33,7 @@ def findings(
     added_noise: float,
     clipped: Mapping[str, Clipped] = MappingProxyType({}),
 ) -> tuple[Finding, ...]:
-    """Return the problems with the validity of a run, with advice that a coordinator can follow.
+    """Return the validity problems of a run, with advice for the user of the coordinator.
 
     Args:
         means: for each statistic, its mean over the steps of each chain after warm-up.
@@ -46,14 +46,14 @@ def findings(
     limits = (
         (
             "sigma2",
-            "mean noise variance of the batches (sigma2)",
+            "mean variance of the log acceptance ratio due to the batches (sigma2)",
             means["sigma2"] - added_noise,
             MAX_SIGMA2,
             larger_batch,
         ),
         (
             "regime_dof",
-            "fraction of steps in which a party's sigma2 exceeds a quarter of its degrees of freedom",
+            "fraction of steps in which a party's estimated sigma2 exceeds a quarter of the degrees of freedom",
             means["regime_dof"],
             0.01,
             larger_batch,

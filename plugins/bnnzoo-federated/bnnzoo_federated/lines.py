@@ -63,7 +63,7 @@ class DaskLine:
             connection: Dask's connection arguments for tls://, the result of `security`.
 
         Raises:
-            UsageError: if only one of a tls:// address and `connection` is given.
+            UsageError: if a tls:// address has no `connection`, or another address has one.
         """
         check_certificates(address, has_certificates=bool(connection))
         self.address = address
@@ -118,14 +118,14 @@ class DaskLine:
 
 
 def check_certificates(address: str, *, has_certificates: bool) -> None:
-    """Check that an address has certificates if it is encrypted, and only then.
+    """Check that an encrypted address has certificates, and that another address has none.
 
     Args:
         address: the address of a connection or a listener.
         has_certificates: whether there is a result of `security` for the address.
 
     Raises:
-        UsageError: if the address and the certificates do not match.
+        UsageError: if an encrypted address has no certificates, or another address has certificates.
     """
     is_encrypted = address.startswith(_ENCRYPTED)
     if is_encrypted and not has_certificates:
@@ -141,7 +141,7 @@ def check_certificates(address: str, *, has_certificates: bool) -> None:
 
 
 def security(ca: Path | None, cert: Path | None, key: Path | None, *, listening: bool = False) -> dict[str, Any]:
-    """Return Dask's arguments for tls:// addresses, for a listener if `listening`, otherwise for a connection.
+    """Return Dask's arguments for a tls:// address: for a listener if `listening`, otherwise for a connection.
 
     Args:
         ca: file with the certificate of the authority that both sides trust.
@@ -162,7 +162,7 @@ def security(ca: Path | None, cert: Path | None, key: Path | None, *, listening:
         raise UsageError("--tls-ca, --tls-cert, --tls-key: require each other; give all three")
     for path in paths_given:
         if not path.is_file():
-            raise UsageError(f"{path}: no such file; give the three files of the certificates and the key")
+            raise UsageError(f"{path}: no such file; give the files of the authority, the certificate and the key")
     communications()
     from distributed import Security
 

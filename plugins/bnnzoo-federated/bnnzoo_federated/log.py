@@ -135,9 +135,9 @@ def read_log(folder: str | Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of a party's log as mappings with the keys `at`, `question` and `sent`.
 
     `sent` maps names to shapes and values. Some lines have more keys. `step` is the step of the chains, if the question
-    has one. `kept` is the text of an error, which was not sent. `charge` is the cost of an answer under differential
-    privacy, with the number of clipped differences of each chain. The cost was not sent, and is confidential. The last
-    line is omitted if it is incomplete, because its answer was not sent.
+    has one. `kept` is the text of an error that was logged but not sent. `charge` is the cost of an answer under
+    differential privacy, with the number of clipped differences of each chain. The cost was not sent, and is
+    confidential. The last line is omitted if it is incomplete, because its answer was not sent.
 
     Raises:
         UsageError: if there is no log.
@@ -174,4 +174,4 @@ def _read(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         return _Line.model_validate(json.loads(line)).model_dump(exclude_unset=True)
     except (ValueError, RecursionError):
-        raise DamagedError(f"{path}: line {number} is damaged; remove it to read the rest") from None
+        raise DamagedError(f"{path}: line {number} is damaged; remove this line to read the others") from None

@@ -13,10 +13,10 @@ from bnnzoo_federated.messages import printable
 
 
 def show_log(folder: str | Path) -> str:
-    """Return a table of the answers that a party has sent: for each question, the numbers and shapes of the values.
+    """Return a table of the answers that a party has sent, with one row for each question, value and shape.
 
-    Lines below the table show the number of answers, the spent epsilon of a private party, and the last error text,
-    which was logged but not sent.
+    Lines below the table show the number of answers, the spent epsilon of a private party, and the text of the last
+    error, which was logged but not sent.
 
     Raises:
         UsageError: if there is no log.

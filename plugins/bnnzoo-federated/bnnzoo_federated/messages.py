@@ -21,9 +21,9 @@ does not know, for example after a restart.
 """
 
 POWERS = 3
-"""Number of sums that a party sends for each chain: of d, d^2 and d^3.
+"""Number of sums that a party sends for each chain: the sums of d, d^2 and d^3 over rows.
 
-d is the difference of a row's log-likelihood between two positions, and the sums are over the rows.
+d is the difference of a row's log-likelihood between two positions.
 
 Under differential privacy a party sends only the first sum.
 """
@@ -33,7 +33,7 @@ FINGERPRINT_LENGTH = 64
 
 
 class Terms(NamedTuple):
-    """The terms under which a party answers: its numbers of rows, added noise and differential privacy.
+    """The terms under which a party answers: its numbers of rows, its added noise and its differential privacy.
 
     The sums depend on the terms, so the terms are part of the agreement between coordinator and party.
     """
@@ -43,11 +43,11 @@ class Terms(NamedTuple):
     sampling: str
     noise_sd: float
     epsilon: float | None
-    """Epsilon of the party's differential privacy; None, like `delta` and `clip`, if the party promises none."""
+    """Epsilon of the differential privacy. Without this promise, `epsilon`, `delta` and `clip` are None."""
     delta: float | None
     clip: float | None
     fingerprint: str
-    """Digest of the rows, keyed by the party's secret. Without the secret it reveals nothing about the rows."""
+    """Digest of the rows, keyed by the party's secret. Without the secret, it reveals nothing about the rows."""
 
     @classmethod
     def from_message(cls, words: Words) -> Terms:
@@ -89,7 +89,7 @@ class Agreement(NamedTuple):
 def digest_run(terms: Iterable[Terms], starts: Float[Any, "chain dim"] | None) -> str:
     """Return a digest of the terms of all parties, in their order, and of the initial positions.
 
-    Together with the recipe and the scaling, these determine all requests of a run.
+    The terms and the initial positions, together with the recipe and the scaling, determine all requests of a run.
     """
     digest = hashlib.sha256(json.dumps([list(party_terms) for party_terms in terms]).encode())
     if starts is not None:
@@ -143,6 +143,6 @@ class Request(NamedTuple):
         return text + words["here"] + words["there"]
 
     def digest(self, secret: bytes) -> tuple[int, int]:
-        """Return a key of 64 bits, different for every request, that cannot be computed without the secret."""
+        """Return a 64-bit key that differs between requests and cannot be computed without the secret."""
         digest = hashlib.sha256(secret + self.to_bytes()).digest()
         return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:8], "little")

@@ -38,12 +38,12 @@ class _Refusal(UsageError):
 
 
 class Party:
-    """A holder of rows that answers four questions, each with a fixed set of numbers, and logs every answer.
+    """A holder of rows that answers four questions and logs every answer. Each answer has a fixed set of numbers.
 
     The question `offer` returns the number of rows, their columns, sums and sums of squares of the columns, and the
-    party's terms. `agree` receives the model and the scaling. `sums` draws a new batch and returns, for two positions
-    of each chain, the sums of d, d^2 and d^3, where d_i is the difference of row i's log-likelihood between the two
-    positions. The party, not the request, chooses the batch size and the added noise.
+    party's terms. `agree` receives and confirms the model and the scaling. `sums` draws a new batch and returns the
+    sums of d, d^2 and d^3 for each chain, where d_i is the difference of row i's log-likelihood between two positions
+    of the chain. The party, not the request, chooses the batch size and the added noise.
 
     With `privacy`, the answers are differentially private. The sums and the columns in an offer are those of public
     rows. `sums` then uses all rows and returns the sum of the clipped d with noise, and `clipped` returns the fraction
@@ -68,13 +68,14 @@ class Party:
 
         Args:
             data: arrays `(x, y)`, a data frame, or a value of `--data`; all rows are training rows.
-            folder: folder of the log and of the secret that determines batches and noise, kept for restarts.
+            folder: folder of the log and of the secret, which determines batches and noise. A restarted party needs the
+                same folder.
             batch_size: rows per step, K. Without `privacy` a number is required. With `privacy` all rows are used, and
                 the value must be None.
             sampling: `replacement`, or `disjoint` to use no row twice in a step. It has no effect with `privacy`.
             noise_sd: standard deviation of normal noise added to the sum of d, in units of the log-likelihood. With
                 `privacy` the value must be above 0.
-            privacy: the limits of differential privacy; None for none.
+            privacy: the limits of differential privacy; None for a party without differential privacy.
             public: rows with the same columns that are not confidential, in any of the forms of `data`. With `privacy`
                 these rows are required, and determine the columns, the classes and the scaling. Two rows with the
                 limits of each column are enough.
@@ -83,7 +84,7 @@ class Party:
             secret: 32 bytes that replace the folder's secret.
 
         Raises:
-            UsageError: if the rows cannot be used, the batch size is not possible, the secret is invalid, the folder
+            UsageError: if the rows cannot be used, the batch size is out of range, the secret is invalid, the folder
                 cannot be created or does not match `privacy`, or an option is missing or conflicts with `privacy`.
             DamagedError: if the log of a private party is damaged.
         """
@@ -108,7 +109,7 @@ class Party:
         if len(self._secret) != _SECRET_BYTES:
             raise UsageError(
                 f"{self.folder / _SECRET if secret is None else 'secret'}: must have {_SECRET_BYTES} bytes "
-                f"(got {len(self._secret)}); restore it, or remove it to create a new one, which ends current runs"
+                f"(got {len(self._secret)}); restore it, or remove it to create a new secret (current runs then fail)"
             )
         epsilon, delta, clip = (None, None, None) if privacy is None else map(float, privacy)
         fingerprint = _fingerprint(self._rows, self._secret)
@@ -168,7 +169,7 @@ class Party:
         if changed_terms := [name for name, agreed, current in pairs if agreed != current]:
             raise _Refusal(
                 f"{', '.join(changed_terms)}: changed since the offer; start the party with the offered "
-                "options, or start the run again"
+                "options, or start the coordinator's run again"
             )
         attributes = {"recipe": agreement.recipe, "signature": agreement.signature}
         scaling = {name: np.asarray(values, np.float32) for name, values in agreement.scaling.items()}
@@ -196,7 +197,8 @@ class Party:
             except SpentError:
                 raise _Refusal(
                     f"the limits of differential privacy, epsilon {terms.epsilon:g} and delta {terms.delta:g}, are "
-                    f"reached; {self._private.account.left} releases are left and {len(request.here)} are needed"
+                    f"reached; {self._private.account.left} releases are left and {len(request.here)} are needed; ask "
+                    "the party for a larger epsilon"
                 ) from None
         key = jnp.asarray(request.digest(self._secret), jnp.uint32)
         with arithmetic("float32"):
@@ -224,7 +226,7 @@ def _differences(
     size: int,
     disjoint: bool,
 ) -> tuple[Float[Array, "chain used"], Float[Array, " chain"]]:
-    """Return d (see `Party`) of every row of each chain's batch, and a standard normal number for each chain."""
+    """Return d (see `Party`) for every row of the batch of each chain, and a standard normal number for each chain."""
     root = jax.random.wrap_key_data(words, impl="threefry2x32")
 
     def chain_differences(chain: Array, here: Array, there: Array) -> tuple[Array, Array]:
@@ -240,7 +242,7 @@ def _checked_size(folder: Path, batch_size: int | None, sampling: str, num_rows:
     """Return the batch size of a party without differential privacy.
 
     Raises:
-        UsageError: if the batch size is missing or not possible.
+        UsageError: if the batch size is missing or out of range.
     """
     if batch_size is None:
         raise UsageError(f"{folder}: [[batch_size]]: missing; add it, or use differential privacy ([[epsilon]])")

@@ -12,7 +12,7 @@ _IS_PLAIN: ContextVar[bool] = ContextVar("_IS_PLAIN", default=False)
 
 @functools.cache
 def communications() -> Any:
-    """Return Dask's communications, patched to read only plain values in tasks that called `read_plain_values_only`.
+    """Return Dask's communications, patched so that some tasks read plain values only (see `read_plain_values_only`).
 
     Dask unpickles objects in any message, even with `deserialize=False`. Dask's clients and schedulers in the same
     process need the unpickling, so the restriction applies to single tasks.

@@ -16,7 +16,7 @@ NEIGHBOURS = "one row replaced"
 class Privacy(NamedTuple):
     """The (epsilon, delta)-differential privacy of all answers of a party together, and the clip.
 
-    Neighbouring tables differ in the replacement of one row.
+    Neighbouring tables have equal numbers of rows and differ in one row.
 
     Each difference d_i of a row's log-likelihood is clipped to [-clip, clip]. Replacing a row then changes the sum of
     the differences by at most 2 clip. Each sum that a party sends is one *release*, with noise of standard deviation
@@ -50,7 +50,7 @@ class Privacy(NamedTuple):
             )
         if not self.releases(noise_sd):
             raise UsageError(
-                f"{place}: [[clip]]: epsilon {self.epsilon:g} and delta {self.delta:g} allow no answer "
+                f"{place}: [[clip]]: too large: epsilon {self.epsilon:g} and delta {self.delta:g} allow no answer "
                 f"(got {self.clip:g}); use a smaller [[clip]], or a larger [[noise_sd]]"
             )
 

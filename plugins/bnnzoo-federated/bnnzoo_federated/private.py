@@ -133,7 +133,7 @@ def restore_posterior(
     """Return the posterior of an agreement for the rows, and the error text of a check of the rows.
 
     The text is "" if the model and the rows match. The text is for the party only, because it can depend on values of
-    the rows. Whether this function raises an error does not depend on them.
+    the rows. Whether this function raises an error does not depend on values of the rows.
 
     Args:
         attributes: the recipe and the signature of the agreement.
@@ -155,7 +155,7 @@ def restore_posterior(
 
 
 def _scale(values: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
-    """Return scaled values as float32. The values may be infinite, for which `Scaler` would raise an error."""
+    """Return scaled values as float32. Unlike `Scaler`, do not raise an error for infinite values."""
     with np.errstate(all="ignore"):
         return ((values.astype(np.float64) - mean) / sd).astype(np.float32)
 
@@ -166,9 +166,9 @@ def _all_differences(
     here: Float[Array | np.ndarray, "chain dim"],
     there: Float[Array | np.ndarray, "chain dim"],
 ) -> Float[Array, "chain row"]:
-    """Return d, the log-likelihood at `there` minus that at `here`, of every row for each chain; d is never NaN.
+    """Return d, the change of each row's log-likelihood from `here` to `there`, for each chain; d is never NaN.
 
-    A log-likelihood of NaN counts as minus infinity. If it is minus infinity at both positions, d is 0.
+    A log-likelihood of NaN counts as minus infinity. If the log-likelihood is minus infinity at both positions, d is 0.
     """
 
     def chain_differences(here: Array, there: Array) -> Array:

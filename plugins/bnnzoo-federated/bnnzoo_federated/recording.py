@@ -68,7 +68,7 @@ class Recording:
         return self
 
     def end_warmup(self, chains: Chains, seconds: float) -> None:
-        """Record the end of warm-up, which took `seconds`. The calls of `add` follow."""
+        """Record the end of warm-up, which took `seconds`. Call this method before `add`."""
         self._chains = chains
         self._seconds["warmup"] = seconds
         self._began = time.perf_counter()
@@ -85,7 +85,7 @@ class Recording:
 
         Args:
             repeated_questions: number of repeated questions to each party.
-            clipped_fractions: fraction of clipped differences of each private party, as sent: with noise.
+            clipped_fractions: fraction of clipped differences of each private party, with the noise of its answer.
         """
         clipped = {
             name: guard.Clipped(fraction, clipped_sd(self._terms[name])) for name, fraction in clipped_fractions.items()
@@ -124,7 +124,7 @@ class Recording:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if kind is not None:
-            with contextlib.suppress(BnnzooError):  # the first error is the one to report
+            with contextlib.suppress(BnnzooError):  # report only the first error
                 self._write()
                 self._writer.update(self._counts())
                 if self._done:
@@ -155,7 +155,7 @@ class Recording:
     def _parties(self) -> str:
         """Return the sampling and the rows' fingerprint of each party, and the limits of each private party, as JSON.
 
-        Runs with equal text have the same rows, so the text must not contain results of a run.
+        Equal texts of two runs mean that both used the same rows, so the text must not contain results of a run.
         """
         parties = {
             name: Stratum.of(terms)._asdict() | {"fingerprint": terms.fingerprint}

@@ -20,7 +20,7 @@ def serve(
     listening: dict[str, Any] | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Answer for a party until the process ends, through the communications of `dask.distributed`.
+    """Answer the questions to a party until the process ends, through the communications of `dask.distributed`.
 
     A Dask worker would execute any code that its scheduler sends. This server is not a worker: it uses only Dask's
     communications, reads only plain values, and calls only `Party.answer`.
@@ -32,7 +32,8 @@ def serve(
         ready: function that receives the server's address once the server answers.
 
     Raises:
-        UsageError: if only one of a tls:// address and `listening` is given, or if the address is invalid or in use.
+        UsageError: if a tls:// address has no `listening`, if another address has one, or if the address is invalid or
+            in use.
     """
     check_certificates(address, has_certificates=bool(listening))
     dask = communications()

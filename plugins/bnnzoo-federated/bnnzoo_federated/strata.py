@@ -26,7 +26,7 @@ class Stratum(NamedTuple):
 
     @property
     def left(self) -> float:
-        """Factor of the variance due to sampling K of N rows: 1 - K/N if no row is used twice, else 1."""
+        """Finite-population factor of the variance for K of N rows: 1 - K/N if no row is used twice, else 1."""
         return 1 - self.used / self.rows if self.disjoint else 1.0
 
 
@@ -35,9 +35,9 @@ class Change(NamedTuple):
 
     mean: Float[np.ndarray, " chain"]
     parts: Float[np.ndarray, "party chain"]
-    """Estimated variance of each party's part of `mean`. The sum of these variances plus `known` is sigma2."""
+    """Estimated variance of each party's contribution to `mean`. The sum over parties plus `known` is sigma2."""
     known: float
-    """Known variance in `mean` of the noise that the parties added."""
+    """Part of the variance of `mean` that is known: the variance of the noise that the parties added."""
     third: Float[np.ndarray, " chain"]
     """Estimated third cumulant of the noise of `mean`."""
 
@@ -91,9 +91,9 @@ def combine_strata(
         sigma2 = sum_k N^2 s^2 / K (1 - K/N if no row is used twice) + sum_k (N/K)^2 noise_sd^2
         third = sum_k N^3 m3 / K^2 (times (1 - K/N)(1 - 2K/N) if no row is used twice)
 
-    Otherwise they are multiplied by `power`, `power`^2 and `power`^3.
+    For other values of `power`, the three estimates are multiplied by `power`, `power`^2 and `power`^3.
 
-    If a sum is not finite, because a log-likelihood is not, the change is not finite either.
+    If a log-likelihood is not finite, the sums and the estimated change are not finite either.
     """
     rows, used, variance_fraction, noise = (
         np.array(values, float)[:, None]

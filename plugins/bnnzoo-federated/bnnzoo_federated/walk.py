@@ -46,7 +46,7 @@ def propose(
 def penalties(
     variances: Float[Array | np.ndarray, "party chain"], dofs: Float[Array | np.ndarray, " party"], terms: int
 ) -> Float[Array, "party chain"]:
-    """Return the penalty for the estimated variance of each party, the first `terms` terms of a series."""
+    """Return the penalty for each party's estimated variance: the sum of the first `terms` terms of a series."""
 
     def penalty_of_one(variance: Array, dof: Array) -> Array:
         return noise_penalty(variance, dof, terms)

@@ -503,7 +503,7 @@ def test_parties_with_other_columns_are_refused(tmp_path):
         (
             {"num_steps": 3, "step_size": 0.1},
             {},
-            "sampler.num_steps: each party .* remove it, and set only step_size, ",
+            "sampler.num_steps: each party .* set only the fields step_size, ",
         ),
         ("penalty", {"sampler.budget": 50, "sampler.preconditioner": "diagonal"}, "budget, sampler.preconditioner: "),
         ("penalty", {"init": "map"}, "init: not supported for federated data"),

@@ -140,7 +140,7 @@ class Lying:
         ("sums", {"sums": [[1.0, 2.0, 3.0], [1.0], [1.0, 2.0, 3.0]]}, "sums: must be 3 x 3 numbers"),
         ("sums", {"sums": [["1", "2", "3"]] * 3}, "sums: must be 3 x 3 numbers"),
         ("sums", {"sums": [[10**400] * 3] * 3}, "sums: must be 3 x 3 numbers"),
-        ("sums", {"used": 39}, "used: must be 40, as offered"),
+        ("sums", {"used": 39}, "used: must be 40, the offered batch size"),
         ("sums", {"unknown": "x"}, "must contain exactly"),
     ],
 )

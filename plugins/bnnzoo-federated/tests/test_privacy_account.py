@@ -110,14 +110,16 @@ def test_a_spent_account_refuses_also_after_a_restart(tmp_path):
     assert isinstance(ask(party, agreement, 1, chains=5), list)
     refusal = (
         "sums: the limits of differential privacy, epsilon 2 and delta 1e-05, are reached; 1 releases are left and 2 "
-        "are needed"
+        "are needed; ask the party for a larger epsilon"
     )
     for restarted in (party, private(tmp_path / "a", releases=10)):
         assert restarted.releases_left == 1
         agree(restarted)
         assert ask(restarted, agreement, 2, chains=2) == refusal
     assert isinstance(ask(restarted, agreement, 3), list)
-    assert ask(restarted, agreement, 4).endswith("0 releases are left and 1 are needed")
+    assert ask(restarted, agreement, 4).endswith(
+        "0 releases are left and 1 are needed; ask the party for a larger epsilon"
+    )
     assert restarted.answer("clipped", {"agreement": agreement.name, "first": 0}) == {"fraction": None}
     assert ask(restarted, agreement, 0, chains=4) == first
 
@@ -161,14 +163,14 @@ def test_noise_depends_on_everything_that_is_agreed(tmp_path):
 
 def test_a_folder_with_an_account_is_not_used_without_it(tmp_path):
     private(tmp_path / "a")
-    with pytest.raises(UsageError, match=r"a: its party has answered under differential privacy; give its epsilon"):
+    with pytest.raises(UsageError, match=r"a: the party has answered under differential privacy; give its epsilon"):
         Party(ROWS, tmp_path / "a", batch_size=9)
     log = tmp_path / "a" / "sent.jsonl"
     log.write_bytes(b"{}\n")
     with pytest.raises(UsageError, match=r"line 1 is damaged, so the cost of the answers is uncertain; restore"):
         private(tmp_path / "a")
     log.unlink()
-    with pytest.raises(UsageError, match=r"sent.jsonl: missing, so the cost of the answers is unknown; restore it"):
+    with pytest.raises(UsageError, match=r"sent.jsonl: missing, so the cost of the answers is unknown; restore the"):
         private(tmp_path / "a")
 
 
@@ -182,7 +184,7 @@ def test_a_folder_with_answers_without_privacy_gets_no_account(tmp_path):
             run_with({name: party}, tmp_path / "run.nc")
             log = tmp_path / name / "sent.jsonl"
             log.write_text("".join(log.read_text().splitlines(keepends=True)[1:]))
-        with pytest.raises(UsageError, match=r"sent.jsonl: line \d+: was answered without differential privacy, so no"):
+        with pytest.raises(UsageError, match=r"sent.jsonl: line \d+: is an answer without differential privacy, so"):
             private(tmp_path / name)
         assert not (tmp_path / name / "privacy.json").exists()
     # Positive control: refusals and unknown agreements have no sums.
@@ -199,7 +201,7 @@ def test_a_folder_with_answers_without_privacy_gets_no_account(tmp_path):
         ({"privacy": PRIVACY._replace(delta=1.0)}, r"delta: must be between 0 and 1 \(got 1.0\)"),
         ({"privacy": PRIVACY._replace(clip=-1.0)}, r"clip: must be > 0 \(got -1.0\)"),
         ({"noise_sd": 0.0}, r"noise_sd: must be > 0 for differential privacy \(got 0.0\)"),
-        ({"noise_sd": 0.01}, r"clip: epsilon 2 and delta 1e-05 allow no answer \(got 0.2\); use a smaller clip, or a"),
+        ({"noise_sd": 0.01}, r"clip: too large: epsilon 2 and delta 1e-05 allow no answer \(got 0.2\); use a smaller"),
         ({"batch_size": 20}, "batch_size: conflicts with differential privacy, which uses all rows; remove it"),
         ({"public": None}, "public: missing; give a table with the same columns"),
         ({"privacy": None}, "public: requires epsilon, delta and clip; add them"),

@@ -10,7 +10,7 @@ of the acceptance, |G(x) - F(x)| / (F(x) (1 - F(x))) over |x| <= 12, with the lo
 
 The script prints the table of `bnnzoo_minibatch_tests.correction` and the errors of the printed numbers. No sum of a
 normal and another variable is exactly logistic: the characteristic function of the other variable would be
-pi t / sinh(pi t) exp(t^2 / 2), which grows.
+pi t / sinh(pi t) exp(t^2 / 2), which is unbounded.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def main() -> None:
         print(f"    ({point:.4g}, {weight:.10g}),")
     x = -np.linspace(0, REACH, 20_001)
     error = np.abs(normal_sum(x, points) @ weights / weights.sum() - expit(x))
-    print(f"{len(points)} points; the probability is off by {error.max():.2g} at most,", end=" ")
-    print(f"its log odds by {(error / expit(x) / expit(-x)).max():.2g}")
+    print(f"{len(points)} points; largest error of the probability {error.max():.2g},", end=" ")
+    print(f"of the log odds {(error / expit(x) / expit(-x)).max():.2g}")
 
 
 if __name__ == "__main__":

@@ -16,22 +16,22 @@ from bnnzoo_minibatch_tests.growing_batch import Estimate
 from bnnzoo_minibatch_tests.sequential_test import AbstractSequentialTest, Verdict
 
 _MANY = 500.0
-"""Degrees of freedom beyond which a normal tail replaces that of Student's t, with an accuracy of four digits."""
+"""Degrees of freedom beyond which a normal tail replaces the tail of Student's t, with an accuracy of four digits."""
 
 
 class Austerity(AbstractSequentialTest):
-    """Draws near the posterior: Metropolis whose decision is a sequential t test on a growing batch.
+    """Draws near the posterior: Metropolis with a sequential t test on a growing batch.
 
     Korattikara, Chen and Welling 2014 (arXiv 1304.5299). Metropolis accepts if the log acceptance ratio D exceeds
-    log u, where u is uniform on [0, 1). Let
-    D_batch be the estimate of D from K distinct rows, and s its standard error:
+    log u, where u is uniform on [0, 1). Let D_batch be the estimate of D from K distinct rows, and s the standard error
+    of D_batch. With a Student's t variable T_{K-1},
 
         t = (D_batch - log u) / s,   stop if P(T_{K-1} > |t|) < error,   accept if D_batch > log u.
 
-    If the test does not stop, n = batch_size more rows are added. With all rows, the decision equals that of
-    Metropolis. The draws are biased: a decision is wrong with a probability of about `error`. This probability grows
-    with the number of tests in a step, and is largest if D is near log u. The statistic `test_error` is P(T > |t|) at
-    the test that stops.
+    If the test does not stop, n = batch_size more rows are added. With all rows, the test decides as Metropolis does.
+    The draws are biased: a decision is wrong with a probability of about `error`. This probability grows with the
+    number of tests in a step, and is largest if D is near log u. The statistic `test_error` is P(T > |t|) at the test
+    that stops.
     """
 
     exactness: ClassVar[Exactness] = "biased"

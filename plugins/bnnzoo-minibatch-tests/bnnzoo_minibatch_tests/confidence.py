@@ -18,7 +18,7 @@ _KAPPA = 7 / 3 + 3 / 2**0.5
 
 
 class Confidence(AbstractSequentialTest):
-    """Draws near the posterior: Metropolis on a batch that grows until a concentration bound allows a decision.
+    """Draws near the posterior: Metropolis on a batch that grows until a concentration bound permits a decision.
 
     Bardenet, Doucet and Holmes 2014 (ICML), with the empirical Bernstein-Serfling bound for rows drawn without
     replacement (Bardenet and Maillard 2015, arXiv 1309.4029, theorem 3). Metropolis accepts if the log acceptance ratio

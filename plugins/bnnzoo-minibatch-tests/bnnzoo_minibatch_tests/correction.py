@@ -1,4 +1,4 @@
-"""Barker's acceptance for a noisy log acceptance ratio. The noise is a part of the logistic variable of the test."""
+"""Barker's acceptance for a noisy log acceptance ratio. The noise replaces a part of the test's logistic variable."""
 
 from __future__ import annotations
 

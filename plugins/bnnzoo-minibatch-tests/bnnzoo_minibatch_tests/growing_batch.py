@@ -87,9 +87,9 @@ def estimate_ratio(
     """
     num_seen = moments.count
     unseen_fraction = 1 - num_seen / total
-    spread = moments.squares / jnp.maximum(num_seen - 1, 1.0)
-    # With all rows there is no noise, even if a value that is not finite makes the spread NaN.
-    sigma2 = jnp.where(num_seen < total, scale**2 / num_seen * spread * unseen_fraction, 0.0)
+    variance = moments.squares / jnp.maximum(num_seen - 1, 1.0)
+    # With all rows there is no noise, even if a value that is not finite makes the variance NaN.
+    sigma2 = jnp.where(num_seen < total, scale**2 / num_seen * variance * unseen_fraction, 0.0)
     root = jnp.sqrt(jnp.maximum(moments.squares / num_seen, jnp.finfo(num_seen.dtype).tiny))
     # The cube of a small root underflows float32. XLA also computes it for a division by the root three times.
     third_moment = (jnp.cbrt(moments.cubes / num_seen) / root) ** 3
@@ -117,10 +117,10 @@ def grow_batch(
     Args:
         posterior: the target distribution.
         size: rows in a block.
-        difference: function of a block's rows that returns the differences d_i and the log-likelihoods at the chain's
-            position.
-        enough: function of the moments and the number of blocks that returns whether the batch suffices. It is called
-            after each block.
+        difference: function that takes the rows of a block, and returns the differences d_i and the log-likelihoods at
+            the chain's position.
+        enough: function that takes the moments and the number of blocks, and returns whether the batch suffices. It is
+            called after each block.
         key: random key.
 
     Returns:
@@ -133,8 +133,8 @@ def grow_batch(
         moments, _, num_used = carry
         return (num_used == 0) | ((num_used < blocks) & ~enough(moments, num_used))
 
-    # Every block is a slice of one permutation and needs the same key. JAX's check against key reuse would reject this.
-    # Each block therefore makes its own key from the same words, which the check does not notice.
+    # Every block is a slice of one permutation, so all blocks need the same key. JAX's check against key reuse rejects
+    # a key that is used twice. Each block therefore makes its own key from the same words, which the check accepts.
     key_words, kind = jax.random.key_data(key), jax.random.key_impl(key)
 
     def use_block(carry: Any) -> Any:

@@ -70,7 +70,7 @@ class MinibatchBarker(AbstractSequentialTest):
         return Verdict(u < rate, rate, ERROR + skewed / 8)
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
-        """Report skewed noise that biases the acceptance, and a chain that hardly moves."""
+        """Report skewed noise that biases the acceptance, and an acceptance rate below the limit."""
         del posterior
         problems: list[Finding] = []
         if not means["test_error"] <= MAX_ERROR:

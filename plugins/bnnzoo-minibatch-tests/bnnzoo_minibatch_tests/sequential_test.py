@@ -50,7 +50,7 @@ class Verdict(NamedTuple):
     rate: Float[Array, ""]
     """Acceptance probability given the batch."""
     error: Float[Array, ""]
-    """Error of the decision. Each test defines and estimates it in its own way."""
+    """Error of the decision. Each test has its own definition and estimate of this error."""
 
 
 class AbstractSequentialTest(AbstractPreconditionedSampler[SequentialState]):

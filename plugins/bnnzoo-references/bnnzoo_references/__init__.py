@@ -34,7 +34,7 @@ def bnnzoo_datasets() -> list[Entry]:
 
 @hookimpl
 def bnnzoo_priors() -> list[Entry]:
-    """Return the prior of the known network."""
+    """Return the prior of the problem known-network."""
     summary = "N(0, inner^2) in the first layer, N(0, outer^2) on other weights, N(0, 1) on other biases"
     return [Entry("two-scales", "bnnzoo_references.prior:TwoScales", summary)]
 

@@ -16,8 +16,8 @@ from bnnzoo import AbstractPrior, Layout, UsageError, number
 class TwoScales(AbstractPrior):
     """Prior N(0, inner^2) in the first layer; N(0, outer^2) for weights and N(0, 1) for biases in other layers.
 
-    The layers are those of `mlp`. If only some layers are sampled, the first layer of the network still has its own
-    scale, and the other layers have theirs.
+    The layers are those of `mlp`. If only some layers are sampled, `inner` still belongs to the first layer of the
+    whole network.
     """
 
     inner: Annotated[float, Gt(0), Doc("standard deviation of weights and biases of the first layer")] = number(2.0)

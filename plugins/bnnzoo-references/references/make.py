@@ -40,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument("--work", type=Path, default=Path("reference-runs"), help="folder of the long runs")
-    parser.add_argument("--budget", help="time of a run, such as 5m; it replaces the numbers of steps of the recipe")
+    parser.add_argument("--budget", help="time of a run, such as 5m, instead of the numbers of steps in the recipe")
     options = parser.parse_args()
     options.work.mkdir(exist_ok=True)
     for name in options.names:
@@ -60,7 +60,7 @@ def run_recipe(name: str, path: Path, budget: str | None = None) -> None:
         subprocess.run([*command, "sample", "--config", str(recipe), "-o", str(path)], check=True)
     else:
         with tempfile.TemporaryDirectory() as folder:
-            # A budget chooses only the numbers of steps that the recipe does not contain.
+            # A budget has no effect on numbers of steps in the recipe, so these numbers are removed.
             text = re.sub(rf"^({'|'.join(STEPS)}): .*\n", "", recipe.read_text(encoding="utf-8"), flags=re.MULTILINE)
             without_steps = Path(folder) / recipe.name
             without_steps.write_text(text, encoding="utf-8")

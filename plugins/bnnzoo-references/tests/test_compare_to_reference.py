@@ -93,7 +93,7 @@ def test_the_command_prints_distances_with_errors_and_the_floor(exact, folder, c
     (row,) = content["runs"]
     for name in ("total_variation", "wasserstein", "energy_distance", "epistemic_ratio", "nll_difference"):
         assert row[f"{name}_mcse"] > 0
-    assert "two halves of the reference known-network differ by: total_variation" in content["words"][-1]
+    assert "two halves of the chains of the reference known-network differ by: total_variation" in content["words"][-1]
 
 
 def test_counts_and_classes_have_their_own_distances(folder):
@@ -126,7 +126,7 @@ def test_a_refusal_names_only_a_registered_recipe():
     known, poisson = find_reference("known-network"), find_reference("poisson")
     for name, remedy in (
         ("known-network", "use the recipe reference-known-network"),
-        ("bumps", "use the recipe in bnnzoo info reference bumps"),
+        ("bumps", "use the recipe that bnnzoo info reference bumps shows"),
     ):
         with pytest.raises(UsageError, match=f"; {remedy}$"):
             known._replace(name=name).distances(poisson.run, "run")
