@@ -154,8 +154,9 @@ class Wins(NamedTuple):
 def count_wins(lines: Sequence[Line], methods: Sequence[str], metric: str) -> dict[str, Wins]:
     """Count for each method the problems on which it is the best, and those on which it is the best or tied.
 
-    The best method has the lowest mean score; with equal scores, each of these methods is the best. Another method is tied with it if their mean paired difference over
-    folds is at most two standard errors. With a single fold there is no standard error, and so no tie.
+    The best method has the lowest mean score; of methods with equal scores, each is the best. Another method is tied
+    with it if their mean paired difference over folds is at most two standard errors. With a single fold there is no
+    standard error, and so no tie.
     """
     best, tied = dict.fromkeys(methods, 0), dict.fromkeys(methods, 0)
     shared = shared_lines(lines)
