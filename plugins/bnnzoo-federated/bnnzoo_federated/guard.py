@@ -58,7 +58,13 @@ def findings(
             0.01,
             larger_batch,
         ),
-        ("skewness", "mean bias due to the skewness of the noise", means["skew_bias"], MAX_SKEW_BIAS, larger_batch),
+        (
+            "skewness",
+            "mean bias of the acceptance probability due to the skewness of the noise",
+            means["skew_bias"],
+            MAX_SKEW_BIAS,
+            larger_batch,
+        ),
     )
     problems = [
         Finding("validity", kind, label, float(np.max(values)), limit, advice)
