@@ -74,8 +74,8 @@ class Reference(NamedTuple):
         stored, run_attributes = self.run.attributes, run.attributes
         if "signature" not in run_attributes:
             raise UsageError(
-                f"{name}: its posterior was made in Python, so it cannot be compared with the reference {self.name}; "
-                f"use {self._recipe}"
+                f"{name}: its posterior was made in Python, so the file has no recipe to compare with the reference "
+                f"{self.name}; use {self._recipe}"
             )
         expected, actual = (_settings(attributes) for attributes in (stored, run_attributes))
         for key in _SAME:

@@ -1,4 +1,4 @@
-"""Description of a problem: its parts, the signature of its data, and the scaler."""
+"""Description of a problem: its model, likelihood and prior, the form of its data (`Signature`), and the scaler."""
 
 from __future__ import annotations
 

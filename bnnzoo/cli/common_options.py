@@ -27,7 +27,7 @@ def file(text: str | Path) -> Path:
 
 
 def folder(text: str | Path) -> Path:
-    """Return the path of a folder argument, which may also be a file."""
+    """Return the path of an argument that names a folder or, for some commands, a file."""
     return _path(text, folder=True)
 
 

@@ -38,7 +38,10 @@ def option(spec: Field, *, panel: str) -> inspect.Parameter:
 
 
 def help_option(text: OptionText, *, panel: str) -> inspect.Parameter:
-    """Return a field of a part as a parameter, for --help and completion only; its value is not parsed."""
+    """Return the Typer parameter that shows an option of a model or sampler in --help and completion.
+
+    Typer does not parse the value of this option.
+    """
     return parameter(text.flag[2:].replace(".", "__").replace("-", "_"), str | None, _info(text, panel))
 
 

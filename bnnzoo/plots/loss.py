@@ -66,7 +66,7 @@ def loss(paths: Sequence[Descent]) -> Picture:
         panel.set(xlabel="step", ylabel="loss L(θ) = −log p(θ, D), up to a constant")
         _style.add_legend(figure, *panel.get_legend_handles_labels())
     losses_text = "; ".join(f"{row['run']}: {row['what']} {row['loss']:.4g}" for row in rows)
-    alt = f"The loss of {len(paths)} runs over their steps, one line per chain. {losses_text}."
+    alt = f"Loss against step for {len(paths)} runs, one line per chain. {losses_text}."
     return Picture("loss", "Loss over the steps", alt, figure, pd.DataFrame(rows))
 
 

@@ -246,7 +246,7 @@ class _Driver:
         return problem.recipe.warmup
 
     def _adopt(self, problem: Problem) -> None:
-        """Replace the job's problem by `problem`, which may have other lengths, and write the new recipe."""
+        """Replace the job's problem by one with other numbers of steps or draws, and write its recipe to the file."""
         if problem is not self.job.problem:
             self.job = dataclasses.replace(self.job, problem=problem)
             self.writer.update({"recipe": to_yaml(problem.resolved_recipe())} if problem.description else {})

@@ -27,7 +27,7 @@ def refuse_weights(others: Mapping[str, Any]) -> None:
         if value is not None and not np.all(np.asarray(value) == 1):
             raise UsageError(
                 "sample_weight: is not supported, because each row counts once in the likelihood; repeat "
-                "rows with a larger weight, or fit without sample_weight"
+                "each row as often as its weight requires, or fit without sample_weight"
             )
 
 

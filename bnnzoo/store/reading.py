@@ -247,7 +247,7 @@ def _check_attributes(run: Unfinished) -> Unfinished:
 
 
 def open_parts(path: Path, *, every: int = 1) -> xr.DataTree:
-    """Return the groups of an unfinished run as a tree, even if `path` has a complete file.
+    """Return the groups of an unfinished run as a tree, even if a complete file exists at `path`.
 
     Args:
         path: the NetCDF file of the run.

@@ -126,7 +126,7 @@ def _own_prior(parameter: Parameter) -> str:
 
     values = np.asarray(jax.jit(jax.vmap(log_prior))(jnp.asarray(grid.points)))
     if fault := density.normalisation(grid, values):
-        remedy = "log_prior must include the log Jacobian of the method natural"
+        remedy = "log_prior must include the log Jacobian of `natural`"
         return f"log_prior of the unconstrained value: {fault}; {remedy}"
     fault = density.agreement(grid, values, flat, np.asarray(jax.vmap(log_prior)(jnp.asarray(flat))))
     return f"draw: {fault}" if fault else ""

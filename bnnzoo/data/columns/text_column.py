@@ -196,7 +196,7 @@ class TextColumn(NamedTuple):
             self.faults.add(self.name, located_fault, rows)
 
     def _fault_of(self, text: str, fault: Fault) -> Fault:
-        """Return the fault of a cell that is not a number: `fault`, with the reason in its `problem` if it is known."""
+        """Return the fault to report for a cell that is not a number: `fault`, with the reason added if it is known."""
         decimal = self.style.decimal
         if not self.style.censored and self.style.bounds(text) is not None:
             return Fault(CENSORED, "a bound, not a number", _BOUND_REMEDY)

@@ -66,7 +66,10 @@ def density_samples(predictor: Predictor, *, seed: int = 0) -> Float[np.ndarray,
 def quantiles(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], levels: tuple[float, ...] = QUANTILES, *, seed: int = 0
 ) -> Float[np.ndarray, "quantile row target"]:
-    """Return quantiles of the predictive distribution in original units; equal inputs have equal quantiles."""
+    """Return quantiles of the predictive distribution in original units.
+
+    The random numbers of a row depend only on its inputs and `seed`, so rows with equal inputs have equal quantiles.
+    """
     blocks = samples(predictor, x, _content_seeds(x), seed=seed)
     return np.concatenate([metrics.quantiles(np.sort(values, 0), levels) for _, values in blocks], 1)
 

@@ -37,7 +37,10 @@ _PAGE_PASSES = 8
 
 
 def for_diagnosis(predictor: Predictor, num_probes: int = PROBES) -> Predictor:
-    """Return a predictor with the draws for convergence diagnostics, and without directions that are not sampled."""
+    """Return a predictor for convergence diagnostics, with only every k-th draw of a large run.
+
+    Its predictions leave out the variation along directions that are not sampled.
+    """
     predictor = predictor.of_sampled_directions()
     rows = 2 * num_probes + _MIN_DENSITY_ROWS if predictor.has_rows else 0
     stride = _stride(predictor, rows, fewest=_MIN_DRAWS, most_bytes=_DIAGNOSIS_BYTES)

@@ -183,7 +183,7 @@ class Laplace(training.AbstractTrainedSampler[LaplaceState]):
         }
 
     def _log_volume(self, state: LaplaceState) -> Float[Array, ""]:
-        """Return the log of the integral of a curve that is 1 at the mode and has the covariance of the Gaussian."""
+        """Return the log normalising constant of the Gaussian, (dim log(2 pi) + log det(covariance)) / 2."""
         return len(state.mode) / 2 * jnp.log(2 * jnp.pi) + state.factor.log_det
 
     def findings(self, posterior: AbstractPosterior, means: Mapping[str, float]) -> tuple[Finding, ...]:
