@@ -245,7 +245,7 @@ def load(folder: Path) -> Unfinished:
         UsageError: if there is no unfinished run, or if its header and manifest are damaged or contradict each other.
     """
     if folder.is_symlink() or not folder.is_dir():
-        raise UsageError(f"{folder}: must be a folder with the part files of a run (it does not exist, or is a file or a link)")
+        raise UsageError(f"{folder}: must be a folder with the part files of a run (missing, or a file, or a link)")
     if not holds_run(folder):
         raise UsageError(
             f"{folder}: contains no part files of a run; if the run stopped during its preparation, remove this folder"
