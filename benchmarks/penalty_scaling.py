@@ -491,8 +491,8 @@ def command(size: int, repeats: int) -> None:
             audit, audit_seconds = _typed("audit big.nc --json", folder)
             print(
                 f"| {size:.0e} | {sample_seconds:.0f} | {sample['directions']} "
-                f"| {sample['variance_fraction']:.2f} | {float(sample['rhat']):.3f} | {sample['verdict']} | {audit_seconds:.0f} "
-                f"| {audit['verdict'].partition(':')[0]} |",
+                f"| {sample['variance_fraction']:.2f} | {float(sample['rhat']):.3f} | {sample['verdict']} "
+                f"| {audit_seconds:.0f} | {audit['verdict'].partition(':')[0]} |",
                 flush=True,
             )
 
