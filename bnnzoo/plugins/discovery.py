@@ -216,7 +216,7 @@ def _missing_plugins(distributions: set[str]) -> list[Plugin]:
         return []
     missing = sorted(_requested_distributions() - distributions)
     return [
-        Plugin("?", name, "", "BNNZOO_PLUGINS names it, but no installed package of this name has a plugin", "", "", {})
+        Plugin("?", name, "", "in BNNZOO_PLUGINS, but no such plugin is installed; install or remove it", "", "", {})
         for name in missing
     ]
 

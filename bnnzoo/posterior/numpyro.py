@@ -70,12 +70,13 @@ class NumpyroPosterior(AbstractPosterior):
             raise UsageError(
                 "the model has no observed site; set obs=y for a site, and pass y to the model as an argument"
             )
-        for number, leaf in enumerate(jax.tree.leaves((args, kwargs))):
-            if isinstance(leaf, jax.Array | np.ndarray) and leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
-                raise UsageError(
-                    f"argument {number + 1}: contains values that are not finite numbers; remove the rows with "
-                    "these values"
-                )
+        for name, argument in {**{str(place): value for place, value in enumerate(args, 1)}, **kwargs}.items():
+            for leaf in jax.tree.leaves(argument):
+                if isinstance(leaf, jax.Array | np.ndarray) and leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
+                    raise UsageError(
+                        f"argument {name}: contains values that are not finite numbers; remove the rows with "
+                        "these values"
+                    )
         try:
             initial = initialize_model(jax.random.key(0), model, model_args=args, model_kwargs=kwargs)
         except RuntimeError as error:

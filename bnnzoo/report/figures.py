@@ -96,7 +96,7 @@ def first_name(runs: Runs) -> str:
     Raises:
         UsageError: if no picture is available.
     """
-    for name in TOGETHER if len(runs) > 1 else PICTURES:
+    for name in TOGETHER if len(runs) > 1 else dict.fromkeys([*PICTURES, *TOGETHER]):
         with contextlib.suppress(UsageError):
             picture(runs, name)
             return name

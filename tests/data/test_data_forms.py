@@ -112,6 +112,7 @@ def test_encodings_are_named_and_read(tmp_path):
         ({"separator": ".", "decimal": "."}, "--separator and --decimal: must differ"),
         ({"skip_rows": ["3-1"]}, "--skip-rows: must be line numbers of the file"),
         ({"skip_rows": ["0"]}, "--skip-rows: must be line numbers of the file"),
+        ({"skip_rows": ["1-2000000"]}, "--skip-rows: a range must have at most 1000000 lines"),
         ({"encoding": "klingon"}, "--encoding: unknown encoding (got 'klingon')"),
         ({"encoding": "base64"}, "--encoding: unknown encoding (got 'base64')"),
     ],

@@ -414,6 +414,14 @@ def test_unreadable_file(tmp_path):
     assert "cannot be read" in message_of(load, str(path))
 
 
+def test_a_missing_file_of_an_unreadable_folder(tmp_path, monkeypatch):
+    def refuse(folder):
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert "no such file, or it cannot be read (Permission denied)" in message_of(load, str(tmp_path / "data.csv"))
+
+
 # ---------------------------------------------------------------------------------------------- npz
 
 

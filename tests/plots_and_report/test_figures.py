@@ -154,6 +154,18 @@ def test_the_loss_of_a_run_is_minus_its_log_density(folder):
     np.testing.assert_allclose(table["trained"], last, rtol=1e-6)
 
 
+def test_the_default_picture_of_a_run_can_be_any_picture(monkeypatch):
+    def only_loss(runs, name):
+        if name != "loss":
+            raise UsageError(f"{name}: is not available")
+
+    monkeypatch.setattr(figures, "picture", only_loss)
+    assert figures.first_name({"a": None}) == "loss"
+    monkeypatch.setattr(figures, "TOGETHER", {})
+    with pytest.raises(UsageError, match="no picture is available for this run; request a picture by its name"):
+        figures.first_name({"a": None})
+
+
 def test_data_sets_know_their_curves():
     x = np.array([[-0.5], [0.0], [0.25]])
     exact = {

@@ -184,7 +184,7 @@ def test_only_the_distributions_asked_for(site, monkeypatch):
 
 def test_asking_for_a_distribution_that_is_not_there_is_said(site, monkeypatch):
     monkeypatch.setenv("BNNZOO_PLUGINS", "nowhere")
-    with pytest.warns(BnnzooWarning, match="plugin nowhere: BNNZOO_PLUGINS names it"):
+    with pytest.warns(BnnzooWarning, match="plugin nowhere: in BNNZOO_PLUGINS, but no such plugin is installed"):
         registry.entries("models")
 
 

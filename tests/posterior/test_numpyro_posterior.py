@@ -198,5 +198,10 @@ def test_non_numeric_data_are_refused_before_a_run():
     y = np.where(np.arange(60) == 3, np.nan, x[:, 0])
     with pytest.raises(UsageError, match="argument 2: contains values that are not finite numbers"):
         NumpyroPosterior.of(_named("w"), x, y)
+    nested = lambda both, y: _named("w")(both["x"], y)  # noqa: E731
+    with pytest.raises(UsageError, match="argument 2: contains values that are not finite numbers"):
+        NumpyroPosterior.of(nested, {"x": x, "again": x}, y)
+    with pytest.raises(UsageError, match="argument y: contains values that are not finite numbers"):
+        NumpyroPosterior.of(nested, {"x": x, "again": x}, y=y)
     with pytest.raises(UsageError, match=r"as arrays: .* \(got list, list\)"):
         NumpyroPosterior.of(lambda x, y: _named("w")(np.array(x), np.array(y)), x.tolist(), x[:, 0].tolist())

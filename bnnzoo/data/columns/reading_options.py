@@ -161,10 +161,12 @@ def parse_lines(texts: Iterable[str]) -> frozenset[int]:
     for text in texts:
         match = _LINES.fullmatch(text)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        if not 1 <= first <= last or last - first >= _MAX_SKIPPED:
+        if not 1 <= first <= last:
             raise UsageError(
                 f"[[skip_rows]]: must be line numbers of the file, counted from 1, such as 2 or 1-10,12 (got {text!r})"
             )
+        if last - first >= _MAX_SKIPPED:
+            raise UsageError(f"[[skip_rows]]: a range must have at most {_MAX_SKIPPED} lines (got {text!r})")
         lines.update(range(first, last + 1))
     return frozenset(lines)
 

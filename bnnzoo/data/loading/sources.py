@@ -104,9 +104,11 @@ def _as_path(spec: str | Path) -> Path | None:
             folder = path.parent
             if not os.path.isdir(folder):
                 raise UsageError(f"{spec}: no such file, and no such folder {folder}; correct the path")
-            raise UsageError(
-                f"{spec}: no such file in the folder {folder}; {did_you_mean(path.name, sorted(os.listdir(folder)))}"
-            )
+            try:
+                names = sorted(os.listdir(folder))
+            except OSError as error:
+                raise UsageError(f"{spec}: no such file, or it cannot be read ({error.strerror})") from error
+            raise UsageError(f"{spec}: no such file in the folder {folder}; {did_you_mean(path.name, names)}")
         return None
     if not os.path.exists(text):
         raise UsageError(f"{spec}: a link to a file that does not exist; correct the path")

@@ -112,7 +112,7 @@ class Account:
                             "this folder cannot have privacy limits; use another folder"
                         )
             except DamagedError as error:
-                place = str(error).partition(";")[0]
+                place = str(error).rpartition(";")[0]
                 raise DamagedError(
                     f"{place}, so the cost of the answers is uncertain; restore the file, or use another folder"
                 ) from error

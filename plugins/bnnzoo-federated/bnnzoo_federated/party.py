@@ -107,10 +107,11 @@ class Party:
             batch_size, sampling = self._rows.num_data, "disjoint"
         self._secret = _load_secret(self.folder / _SECRET) if secret is None else secret
         if len(self._secret) != _SECRET_BYTES:
-            raise UsageError(
-                f"{self.folder / _SECRET if secret is None else 'secret'}: must have {_SECRET_BYTES} bytes "
-                f"(got {len(self._secret)}); restore it, or remove it to create a new secret (current runs then fail)"
-            )
+            place, remedy = "secret", "use the secret of the earlier runs, or remove the argument"
+            if secret is None:
+                place = str(self.folder / _SECRET)
+                remedy = "restore the file, or remove it to create a new secret (current runs then fail)"
+            raise UsageError(f"{place}: must have {_SECRET_BYTES} bytes (got {len(self._secret)}); {remedy}")
         epsilon, delta, clip = (None, None, None) if privacy is None else map(float, privacy)
         fingerprint = _fingerprint(self._rows, self._secret)
         self._terms = Terms(
