@@ -560,7 +560,7 @@ def test_idx_round_trip(tmp_path, packed):
         (idx_bytes(np.zeros((0, 4, 5), np.uint8)), "contains no data: its header gives the shape [0, 4, 5]"),
         (idx_bytes(np.zeros((6, 4, 5), np.uint8))[:-1], "ends early"),
         (idx_bytes(np.zeros((6, 4, 5), np.uint8)) + b"x", "is too long"),
-        (b"\0\0\x08\x03" + b"\xff" * 12, "the file is too small for it"),
+        (b"\0\0\x08\x03" + b"\xff" * 12, "the file is too small for this shape"),
         (idx_bytes(np.zeros((5, 4, 5), np.uint8)), "x has 5 rows and y has 6"),
     ],
 )

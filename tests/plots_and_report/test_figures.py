@@ -160,10 +160,10 @@ def test_the_default_picture_of_a_run_can_be_any_picture(monkeypatch):
             raise UsageError(f"{name}: is not available")
 
     monkeypatch.setattr(figures, "picture", only_loss)
-    assert figures.first_name({"a": None}) == "loss"
+    assert figures.first_name({"a": object.__new__(Predictor)}) == "loss"
     monkeypatch.setattr(figures, "TOGETHER", {})
     with pytest.raises(UsageError, match="no picture is available for this run; request a picture by its name"):
-        figures.first_name({"a": None})
+        figures.first_name({"a": object.__new__(Predictor)})
 
 
 def test_data_sets_know_their_curves():

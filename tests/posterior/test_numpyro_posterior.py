@@ -203,5 +203,5 @@ def test_non_numeric_data_are_refused_before_a_run():
         NumpyroPosterior.of(nested, {"x": x, "again": x}, y)
     with pytest.raises(UsageError, match="argument y: contains values that are not finite numbers"):
         NumpyroPosterior.of(nested, {"x": x, "again": x}, y=y)
-    with pytest.raises(UsageError, match=r"as arrays: .* \(got list, list\)"):
+    with pytest.raises(UsageError, match=r"data as arrays, as in .* \(got list, list\)"):
         NumpyroPosterior.of(lambda x, y: _named("w")(np.array(x), np.array(y)), x.tolist(), x[:, 0].tolist())
