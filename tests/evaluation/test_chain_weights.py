@@ -133,7 +133,7 @@ def test_weights_that_are_no_weights_are_refused(value, path, tmp_path):
     damaged = shutil.copy(path, tmp_path / "run.nc")
     with h5py.File(damaged, "r+") as file:
         file.attrs["chain_weights"] = value
-    with pytest.raises(DamagedError, match="chain_weights must have one weight per chain"):
+    with pytest.raises(DamagedError, match="chain_weights must have one weight >= 0 per chain"):
         bnnzoo.open(damaged).predict(_data(3)[0])
 
 

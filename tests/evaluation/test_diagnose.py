@@ -432,7 +432,7 @@ def test_the_verdict_names_the_first_problem():
         ({"rhat": 1.2}, "convergence", "rhat", "R-hat of predictive means 1.2, trusted up to 1.01"),
         ({"rhat": float("nan")}, "convergence", "rhat", "R-hat of predictive means is not a number"),
         ({"rhat": 1.2, "modes": 3}, "convergence", "rhat", "in 3 groups"),
-        ({"lp_rhat": 1.2}, "convergence", "lp_rhat", "log density"),
+        ({"lp_rhat": 1.2}, "convergence", "lp_rhat", "log posterior density"),
         ({"ess_bulk": 20.0}, "convergence", "ess_bulk", "bulk ESS of predictive means 20, must be at least 400"),
         ({"ess_tail": 20.0}, "convergence", "ess_tail", "tail ESS of predictive log sds"),
         ({"ebfmi": 0.1}, "convergence", "ebfmi", "E-BFMI 0.1, must be at least 0.3"),

@@ -215,7 +215,7 @@ def test_runs_of_an_own_network_are_joined(data, tmp_path):
             eqx.nn.BatchNorm(8, axis_name="batch", mode="batch"),
             "so the outputs of a row depend on other rows; use",
         ),
-        (eqx.nn.Dropout(0.1), r"sample equinox\.nn\.inference_mode\(network\) instead"),
+        (eqx.nn.Dropout(0.1), r"use equinox\.nn\.inference_mode\(network\) instead"),
     ],
 )
 def test_a_layer_whose_outputs_depend_on_more_than_a_row_is_refused_in_one_sentence(layer, message):

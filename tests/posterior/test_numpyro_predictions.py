@@ -298,8 +298,8 @@ def _never_alone(x, y):
         (_row_by_row, "cannot predict single rows: the rows of the model are not independent"),
         (
             _never_alone,
-            "the model fails if it is called with one row (RuntimeError: too few); write the model for any number of "
-            "rows",
+            "the model fails if it is called with one row (RuntimeError: too few); change the model so that the "
+            "number of rows may be 1",
         ),
     ],
 )

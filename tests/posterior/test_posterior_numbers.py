@@ -368,7 +368,7 @@ def test_independent_sites_are_split_into_rows():
     assert not NumpyroPosterior.of(_by_its_ends, y[:3]).by_row
     posterior_whole = NumpyroPosterior.of(_of_two_lengths, y, y[:3])
     assert [leaf.shape for leaf in posterior_whole.data] == [(1, 4), (1, 3)]
-    with pytest.raises(UsageError, match="must be arguments of the model"):
+    with pytest.raises(UsageError, match="the arguments of the model must contain the data"):
         NumpyroPosterior.of(lambda: _nearly(y))
 
 

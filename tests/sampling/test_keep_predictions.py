@@ -119,7 +119,7 @@ def test_functions_that_need_parameters_refuse_kept_predictions(table, tmp_path)
     ("options", "message"),
     [
         ({"keep_at": "at.csv"}, "requires --keep predictions"),
-        ({"keep": "predictions", "test_fraction": 0.0}, "give inputs with --keep-at FILE"),
+        ({"keep": "predictions", "test_fraction": 0.0}, "add --keep-at FILE"),
         (
             {"keep": "predictions", "task": "density", "likelihood": None, "likelihood.scale": None},
             "a density model has no predictions",
