@@ -80,5 +80,5 @@ def _import_command(name: str) -> Any:
         if is_keyboard_interrupt(error):
             raise
         entry = registry.find(registry.COMMANDS, name)
-        origin = f"command {entry.name!r} from {entry.distribution} {entry.version} ({entry.target})"
-        raise UsageError(f"{origin}: cannot be used as a command: {one_line(error)}") from error
+        origin = f"command {entry.name!r} is from {entry.distribution} {entry.version} ({entry.target})"
+        raise UsageError(f"{origin}, which cannot be used as a command: {one_line(error)}") from error

@@ -149,7 +149,7 @@ def test_a_broken_command_is_one_line_when_it_is_run_and_nothing_before(site, so
     assert "greet people" in help_text(capsys)
     assert cli.run(["greet"]) == 2
     err = capsys.readouterr().err
-    assert err.startswith("bnnzoo: command 'greet' from good 0.2 (good_target:app): ")
+    assert err.startswith("bnnzoo: command 'greet' is from good 0.2 (good_target:app), which ")
     assert message in err
     assert len(err.splitlines()) == 1
 
