@@ -103,7 +103,7 @@ def test_markdown_has_the_scores_by_problem_and_method():
     assert "| p1 | 90 | 1.10 ± 0.10 * | 2.20 ± 0.20 | 3 |" in text
     assert "| p2 | 90 | 1 | 0.60 ± 0.10 * | 2 |" in text
     assert "| p3 | 90 | 1 * | 1 * | 0.1 |" in text  # C failed on a fold
-    assert "over folds: A 2 and 2; B 1 and 2; C 0 and 0." in text
+    assert "over folds: A 2 and 2; B 2 and 2; C 0 and 0." in text
     assert "by problem" not in to_markdown(sections([line("p1", 0, "A", 1.0)]))
 
 
