@@ -155,9 +155,9 @@ def test_a_secret_is_32_bytes_for_the_party_alone(tmp_path):
     assert path.read_bytes() == content
     for wrong in (b"", content[:31]):
         path.write_bytes(wrong)
-        with pytest.raises(UsageError, match=rf"a/secret: must have 32 bytes \(got {len(wrong)}\); restore it"):
+        with pytest.raises(UsageError, match=rf"a/secret: must have 32 bytes \(got {len(wrong)}\); restore the file"):
             make()
-        with pytest.raises(UsageError, match=rf"^secret: must have 32 bytes \(got {len(wrong)}\)"):
+        with pytest.raises(UsageError, match=rf"^secret: must have 32 bytes \(got {len(wrong)}\); use the secret"):
             make(secret=wrong)
 
 
