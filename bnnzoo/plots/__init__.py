@@ -9,6 +9,7 @@ from bnnzoo.plots.bands import Curve as Curve
 from bnnzoo.plots.bands import Of as Of
 from bnnzoo.plots.bands import band as band
 from bnnzoo.plots.bands import bands as bands
+from bnnzoo.plots.calibration import COVERAGE_LEVELS as COVERAGE_LEVELS
 from bnnzoo.plots.calibration import coverage as coverage
 from bnnzoo.plots.calibration import reliability as reliability
 from bnnzoo.plots.chains import autocorrelation as autocorrelation

@@ -70,52 +70,58 @@ def reliability(labels: Int[np.ndarray, " row"], probabilities: Float[np.ndarray
     return Picture("calibration", "Reliability diagram", alt, figure, table)
 
 
-def coverage(pits: Mapping[str, Float[np.ndarray, " row"]], tolerance: float) -> Picture:
+COVERAGE_LEVELS = np.linspace(0, 1, 101)
+"""Probabilities of the central intervals in the picture of their coverage."""
+
+
+def coverage(observed: Mapping[str, Float[np.ndarray, " 101"]], rows: int, tolerance: float) -> Picture:
     """Draw the fraction of test targets inside central intervals against the nominal probability.
 
     Each target has its own line. In a common line for all targets, intervals that are too wide for one target and too
     narrow for another target could look calibrated.
 
     Args:
-        pits: values of the predictive distribution function at the observed targets, by name of the target.
+        observed: fraction of test targets inside the central interval with each probability in `COVERAGE_LEVELS`, by
+            name of the target.
+        rows: number of test targets.
         tolerance: half of the height of the grey band. A line outside the band means that the intervals are
             miscalibrated.
     """
-    claimed = np.linspace(0, 1, 101)
-    rows = len(next(iter(pits.values())))
-    inside = {name: np.abs(2 * pit - 1) for name, pit in pits.items()}
-    observed = {name: np.searchsorted(np.sort(curve), claimed, side="right") / rows for name, curve in inside.items()}
-    low, high = np.clip(claimed - tolerance, 0, 1), np.clip(claimed + tolerance, 0, 1)
+    low, high = np.clip(COVERAGE_LEVELS - tolerance, 0, 1), np.clip(COVERAGE_LEVELS + tolerance, 0, 1)
     with _style.style():
         figure, axes = _style.panels(height=2.9)
         panel = axes[0, 0]
-        panel.fill_between(claimed, low, high, color=MUTED, alpha=0.2, lw=0, label=f"tolerance: ± {tolerance:.1%}")
+        panel.fill_between(
+            COVERAGE_LEVELS, low, high, color=MUTED, alpha=0.2, lw=0, label=f"tolerance: ± {tolerance:.1%}"
+        )
         panel.plot([0, 1], [0, 1], color=MUTED, lw=1, ls="--")
         marked_levels = [0.5, 0.8, 0.9, 0.95]
         for (name, curve), colour in zip(observed.items(), cycle(_style.CYCLE)):
-            panel.plot(claimed, curve, color=colour, label=name if len(pits) > 1 else "observed")
-            panel.plot(marked_levels, np.interp(marked_levels, claimed, curve), "o", color=colour, ms=3.5)
+            panel.plot(COVERAGE_LEVELS, curve, color=colour, label=name if len(observed) > 1 else "observed")
+            panel.plot(marked_levels, np.interp(marked_levels, COVERAGE_LEVELS, curve), "o", color=colour, ms=3.5)
         panel.set(
             xlabel="probability of the interval", ylabel="fraction of targets inside", xlim=(0, 1), ylim=(0, 1.01)
         )
         panel.text(0.98, 0.06, "below the diagonal: intervals too narrow", ha="right", color=INK, fontsize=8)
-        if len(pits) > 1:
+        if len(observed) > 1:
             _style.add_legend(figure, *panel.get_legend_handles_labels())
         else:
             panel.legend(loc="upper left")
     coverage_text = "; ".join(
-        f"{f'{name}: ' if len(pits) > 1 else ''}"
-        + ", ".join(f"{level:.0%} intervals contain {np.mean(curve <= level):.1%}" for level in (0.5, 0.9))
-        for name, curve in inside.items()
+        f"{f'{name}: ' if len(observed) > 1 else ''}"
+        + ", ".join(
+            f"{level:.0%} intervals contain {np.interp(level, COVERAGE_LEVELS, curve):.1%}" for level in (0.5, 0.9)
+        )
+        for name, curve in observed.items()
     )
     alt = (
         f"Fraction of {rows} test targets inside central predictive intervals against the probability of the "
         f"interval: {coverage_text}. The grey band shows the tolerance: within {tolerance:.1%} of the diagonal."
     )
     table_columns = {
-        f"observed of {name}" if len(pits) > 1 else "observed": curve[5::5] for name, curve in observed.items()
+        f"observed of {name}" if len(observed) > 1 else "observed": curve[5::5] for name, curve in observed.items()
     }
-    table = pd.DataFrame({"interval": claimed[5::5], **table_columns, "low": low[5::5], "high": high[5::5]})
+    table = pd.DataFrame({"interval": COVERAGE_LEVELS[5::5], **table_columns, "low": low[5::5], "high": high[5::5]})
     return Picture("calibration", "Coverage of intervals", alt, figure, table)
 
 

@@ -25,6 +25,7 @@ from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.predictions.thinning import PROBES
 from bnnzoo.evaluation.scores import evaluate
 from bnnzoo.evaluation.scores import familiarity as ood_scores
+from bnnzoo.evaluation.scores.row_scores import SampledScores
 from bnnzoo.finding import setting
 from bnnzoo.plots import Picture, Slice
 from bnnzoo.report.bands import LEVELS, around, bands, has_band, regression, target_index
@@ -188,9 +189,13 @@ def calibration(predictor: Predictor) -> Picture:
     if predictor.classifies:
         x, y = _test_rows(predictor)
         return plots.reliability(y, predictor.moments(x).mean)
-    pits = _pits_of_targets(predictor)
-    rows = len(next(iter(pits.values())))  # without the rows whose targets are censored
-    return plots.coverage(pits, MARGIN + half_width(rows, len(predictor.signature.target_names)))
+    scores, columns = _scores_of_targets(predictor)
+    rows = len(scores.below)  # without the rows whose targets are censored
+    observed = {
+        name: np.array([scores.coverage(level, slice(i, i + 1)).value for level in plots.COVERAGE_LEVELS])
+        for name, i in columns.items()
+    }
+    return plots.coverage(observed, rows, MARGIN + half_width(rows, len(predictor.signature.target_names)))
 
 
 def pit(predictor: Predictor) -> Picture:
@@ -201,7 +206,8 @@ def pit(predictor: Predictor) -> Picture:
     """
     if predictor.classifies:
         raise UsageError("pit: the probability integral transform requires a regression")
-    return plots.pit(_pits_of_targets(predictor))
+    scores, columns = _scores_of_targets(predictor)
+    return plots.pit({name: scores.pit[:, i] for name, i in columns.items()})
 
 
 def ood(predictor: Predictor, *, spec: Any = "noise") -> Picture:
@@ -272,11 +278,12 @@ def _test_rows(predictor: Predictor) -> tuple[np.ndarray, np.ndarray]:
 
 
 @once
-def _pits_of_targets(predictor: Predictor) -> dict[str, np.ndarray]:
-    """Return the probability integral transforms of the test rows, for the six least calibrated targets."""
-    pits, names = evaluate.sampled_scores(predictor, *_test_rows(predictor)).pit, predictor.signature.target_names
-    gaps = np.array([of_intervals(column[:, None]).gap for column in pits.T])
-    return {names[i]: pits[:, i] for i in sorted(np.argsort(-gaps)[:_MAX_TARGETS])}
+def _scores_of_targets(predictor: Predictor) -> tuple[SampledScores, dict[str, int]]:
+    """Return the scores of the test rows, and names and columns of the six least calibrated targets."""
+    scores = evaluate.sampled_scores(predictor, *_test_rows(predictor))
+    gaps = np.array([of_intervals(column[:, None]).gap for column in scores.pit.T])
+    names = predictor.signature.target_names
+    return scores, {names[i]: int(i) for i in sorted(np.argsort(-gaps)[:_MAX_TARGETS])}
 
 
 @once

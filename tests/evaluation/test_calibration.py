@@ -83,7 +83,7 @@ def test_the_direction_of_miscalibration_is_named(sd, shift, message):
     """With sd 1.6 the central 50 % interval contains 0.72 of the targets."""
     pit = normal_pit(500, sd, shift)
     if sd == 1.6:
-        assert metrics.coverage(pit, 0.5).value == pytest.approx(0.72, abs=0.03)
+        assert metrics.coverage(pit, pit, 0.5).value == pytest.approx(0.72, abs=0.03)
     answer = answer_calibrated(calibration_distance.of_intervals(pit), 500)
     assert answer.outcome == "no"
     assert message in answer.text

@@ -92,7 +92,7 @@ def test_errors_of_predictions():
     y, centre = rng.normal(size=(50, 2)), rng.normal(size=(50, 2))
     np.testing.assert_allclose(metrics.rmse(y, centre).value, reference.mean_squared_error(y, centre) ** 0.5)
     np.testing.assert_allclose(metrics.mae(y, centre).value, reference.mean_absolute_error(y, centre))
-    inside = metrics.coverage(np.array([[0.5], [0.99], [0.2]]), 0.9)
+    inside = metrics.coverage(*2 * [np.array([[0.5], [0.99], [0.2]])], 0.9)
     assert inside.value == pytest.approx(2 / 3)
     variance = rng.gamma(2.0, size=(50, 2))
     expected = -stats.norm.logpdf(y, centre, np.sqrt(variance)).sum(1).mean()
@@ -140,7 +140,7 @@ def test_the_error_of_an_auroc_is_delongs_however_few_of_a_kind_there_are(few, m
 
 def test_the_error_of_a_share_is_wilsons():
     """This also holds if all rows agree: 31 of 31 rows inside an interval do not prove that all are."""
-    all_inside = metrics.coverage(np.full((31, 1), 0.5), 0.9)
+    all_inside = metrics.coverage(*2 * [np.full((31, 1), 0.5)], 0.9)
     assert (all_inside.value, all_inside.se) == (1, pytest.approx(1 / 64))
     labels, probabilities = np.arange(40) % 4 // 3, np.tile([0.9, 0.1], (40, 1))
     result = metrics.accuracy(labels, probabilities)
@@ -179,6 +179,28 @@ def test_pit_of_counts_is_randomised():
     samples = rng.poisson(3, size=(800, 1500, 1)).astype(float)
     pit = row_scores.sampled_scores(samples, y, rng.uniform(size=y.shape)).pit
     assert stats.kstest(pit[:, 0], "uniform").pvalue > 1e-4
+
+
+def test_coverage_of_counts_is_the_expectation_over_the_randomisation():
+    """The mean of 2000 randomisations agrees; one randomisation differs by ten times the error of this mean."""
+    rng = np.random.default_rng(0)
+    y, rate = rng.negative_binomial(2, 0.3, size=(400, 1)), np.full((400, 1), 14 / 3)
+    below, up_to = stats.poisson.cdf(y - 1, rate), stats.poisson.cdf(y, rate)
+    pit = below + rng.uniform(size=(2000, 400, 1)) * (up_to - below)
+    for level in (0.5, 0.8, 0.9, 0.95):
+        randomised = np.mean(np.abs(2 * pit - 1) <= level, (1, 2))
+        error = randomised.std() / np.sqrt(len(randomised))
+        assert abs(metrics.coverage(below, up_to, level).value - randomised.mean()) < 5 * error
+        assert np.max(np.abs(randomised - randomised.mean())) > 10 * error
+
+
+def test_coverage_of_correct_counts_is_the_nominal_one():
+    y = np.arange(60)[:, None]
+    weight = stats.poisson.pmf(y, 3.0)
+    below, up_to = stats.poisson.cdf(y - 1, 3.0), stats.poisson.cdf(y, 3.0)
+    for level in (0.5, 0.9):
+        inside = [metrics.coverage(below[i : i + 1], up_to[i : i + 1], level).value for i in range(60)]
+        np.testing.assert_allclose(np.sum(inside * weight[:, 0]), level, atol=1e-12)
 
 
 def test_coverage_and_width_of_gaussian_intervals():

@@ -55,7 +55,8 @@ def test_a_coverage_curve_leaves_its_band_exactly_where_the_answer_is_no():
         # The inner mass gap is moved to the centre: |2 pit - 1| has the largest distance there.
         inside = np.sort(np.clip(np.linspace(0, 1, rows) * (1 - gap), 0, 1))
         curve = calibration_distance.of_intervals(((1 + inside) / 2)[:, None])
-        picture = plots.coverage({"y": (1 + inside) / 2}, band)
+        observed = np.array([np.mean(inside <= level) for level in plots.COVERAGE_LEVELS])
+        picture = plots.coverage({"y": observed}, rows, band)
         table = picture.table
         answer = findings.answer_calibrated(curve, rows).outcome
         outside = (table["observed"] > table["high"] + 1e-9).any()

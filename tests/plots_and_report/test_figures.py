@@ -25,6 +25,7 @@ from bnnzoo.evaluation.predictions.predictive import Moments
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.scores import evaluate as evaluation
 from bnnzoo.evaluation.scores.familiarity import OodScores
+from bnnzoo.evaluation.scores.row_scores import SampledScores
 from bnnzoo.recipe import as_dict, read_layer, resolve
 from bnnzoo.report import figures, pictures
 from bnnzoo.report.bands import around, bands, true_curves
@@ -457,10 +458,12 @@ def test_of_many_targets_those_that_are_most_off_are_drawn(monkeypatch):
     names = tuple(f"y{power}" for power in powers)
     predictor = picture_error(monkeypatch, signature=Signature(("x0",), (1,), "float32", names, "regression"))
     predictor.record.test_rows = lambda: (np.zeros((50, 1)), np.zeros((50, 8)))
-    monkeypatch.setattr(evaluation, "sampled_scores", lambda predictor, x, y: SimpleNamespace(pit=pit))
-    result = pictures._pits_of_targets(predictor)
+    monkeypatch.setattr(
+        evaluation, "sampled_scores", lambda predictor, x, y: SampledScores(pit[None], pit, pit, pit, pit)
+    )
+    _, result = pictures._scores_of_targets(predictor)
     assert list(result) == ["y4.0", "y0.2", "y3.0", "y2.0", "y0.3", "y1.2"]
-    np.testing.assert_array_equal(result["y0.2"], pit[:, 3])
+    assert result["y0.2"] == 3
 
 
 def test_scores_of_test_rows_are_never_those_of_unfamiliar_ones(monkeypatch):

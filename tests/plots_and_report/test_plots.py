@@ -30,6 +30,11 @@ def frame_of(grid: np.ndarray) -> pd.DataFrame:
     return result.assign(**{name: grid + z * sd for name, z in levels.items()})
 
 
+def observed_coverage(pit: np.ndarray) -> np.ndarray:
+    """Return the fraction of transforms inside each central interval of the coverage picture."""
+    return np.array([np.mean(np.abs(2 * pit - 1) <= level) for level in plots.COVERAGE_LEVELS])
+
+
 def one_band(name: str = "a", wider: float = 1.0) -> plots.Band:
     grid = np.linspace(-2, 2, 41)
     return plots.Band(name, grid, frame_of(grid) * wider, np.linspace(-1, 1, 9), np.zeros(9))
@@ -71,7 +76,7 @@ ALL = {
     "slices": lambda: plots.slices(
         [one_slice("u", 1), one_slice("v", 5)], value="y", interval="of y", held_note="held"
     ),
-    "calibration": lambda: plots.coverage({"y": RNG.uniform(size=300)}, 0.1),
+    "calibration": lambda: plots.coverage({"y": observed_coverage(RNG.uniform(size=300))}, 300, 0.1),
     "pit": lambda: plots.pit({"y": RNG.uniform(size=300)}),
     "trace": lambda: plots.trace(VALUES, RHAT),
     "rank": lambda: plots.rank(VALUES, ESS),
@@ -222,15 +227,16 @@ def test_a_limit_is_drawn_and_labelled():
 
 def test_coverage_is_the_share_inside():
     narrow = np.concatenate([np.full(50, 0.5), np.full(50, 0.999)])
-    picture = plots.coverage({"y": narrow}, 0.1)
+    picture = plots.coverage({"y": observed_coverage(narrow)}, 100, 0.1)
     assert "90% intervals contain 50.0%" in picture.alt
-    assert "90% intervals contain 90" in plots.coverage({"y": (np.arange(1000) + 0.5) / 1000}, 0.1).alt
+    even = observed_coverage((np.arange(1000) + 0.5) / 1000)
+    assert "90% intervals contain 90" in plots.coverage({"y": even}, 1000, 0.1).alt
 
 
 def test_targets_with_opposite_errors_do_not_make_up_for_each_other():
     even = (np.arange(1000) + 0.5) / 1000
     pits = {"too narrow": special.betainc(2, 2, even), "too wide": special.betaincinv(2, 2, even)}
-    covered = plots.coverage(pits, 0.1)
+    covered = plots.coverage({name: observed_coverage(pit) for name, pit in pits.items()}, 1000, 0.1)
     assert covered.table["observed of too narrow"][9] < 0.4 < 0.6 < covered.table["observed of too wide"][9]
     assert_nothing_is_cut_off(covered)
     panels = plots.pit(pits).figure.axes
@@ -360,7 +366,7 @@ def test_the_intervals_of_a_band_are_those_of_their_quantiles():
 
 
 def test_the_grey_band_of_coverage_is_the_tolerance():
-    picture = plots.coverage({"y": (np.arange(40) + 0.5) / 40}, 0.1)
+    picture = plots.coverage({"y": observed_coverage((np.arange(40) + 0.5) / 40)}, 40, 0.1)
     claimed = picture.table["interval"].to_numpy()
     np.testing.assert_allclose(claimed, np.arange(1, 21) / 20)
     np.testing.assert_allclose(picture.table["low"], np.clip(claimed - 0.1, 0, 1), atol=1e-12)

@@ -260,8 +260,8 @@ def _batch_samples(values: np.ndarray, num_draws: int, batch: slice) -> np.ndarr
 
 def _join_rows(parts: Sequence[row_scores.SampledScores]) -> row_scores.SampledScores:
     """Return the scores of all rows, given the scores of blocks of rows."""
-    quantiles, crps, pit = zip(*parts, strict=True)
-    return row_scores.SampledScores(np.concatenate(quantiles, 1), np.concatenate(crps), np.concatenate(pit))
+    quantiles, *rest = zip(*parts, strict=True)
+    return row_scores.SampledScores(np.concatenate(quantiles, 1), *map(np.concatenate, rest))
 
 
 def groups(

@@ -25,14 +25,25 @@ QUANTILES = tuple(sorted({(1 + sign * level / 100) / 2 for level in LEVELS for s
 class SampledScores(NamedTuple):
     """Quantiles, CRPS and PIT of regression rows, from samples of their predictive distribution, in original units.
 
-    The probabilities of the quantiles are `QUANTILES`. `crps` is the continuous ranked probability score. `pit` is the
-    randomised probability integral transform P(Y < y) + u P(Y = y), where u is uniform on (0, 1). If the prediction is
-    correct, `pit` is uniform on (0, 1).
+    The probabilities of the quantiles are `QUANTILES`. `crps` is the continuous ranked probability score. `below` is
+    P(Y < y) and `up_to` is P(Y <= y), where Y has the predictive distribution and y is the target. `uniform` contains
+    random numbers between 0 and 1.
     """
 
     quantiles: Float[np.ndarray, "quantile row target"]
     crps: Float[np.ndarray, "row target"]
-    pit: Float[np.ndarray, "row target"]
+    below: Float[np.ndarray, "row target"]
+    up_to: Float[np.ndarray, "row target"]
+    uniform: Float[np.ndarray, "row target"]
+
+    @property
+    def pit(self) -> Float[np.ndarray, "row target"]:
+        """Randomised probability integral transform; if the prediction is correct, it is uniform on (0, 1)."""
+        return self.below + self.uniform * (self.up_to - self.below)
+
+    def coverage(self, level: float, targets: slice = slice(None)) -> Estimate:
+        """Return the fraction of targets inside the central interval with the probability `level`."""
+        return metrics.coverage(self.below[:, targets], self.up_to[:, targets], level)
 
 
 def sampled_scores(
@@ -45,8 +56,8 @@ def sampled_scores(
     crps = scoringrules.crps_ensemble(
         y, np.moveaxis(ordered, 0, -1), estimator="qd", sorted_ensemble=True, backend="numpy"
     )
-    pit = (ordered < y).mean(0) + uniform * (ordered == y).mean(0)
-    return SampledScores(metrics.quantiles(ordered, QUANTILES), np.asarray(crps), pit)
+    below, up_to = (ordered < y).mean(0), (ordered <= y).mean(0)
+    return SampledScores(metrics.quantiles(ordered, QUANTILES), np.asarray(crps), below, up_to, uniform)
 
 
 def sampled_scores_of_equal_rows(
@@ -57,17 +68,18 @@ def sampled_scores_of_equal_rows(
     """Return quantiles, CRPS and PIT of rows that all have the same predictive distribution, as in a density run."""
     ordered, count = np.sort(samples, 0), len(samples)
     quantiles = metrics.quantiles(ordered[:, None], QUANTILES)
-    crps, pit = np.empty(y.shape), np.empty(y.shape)
+    crps, below, up_to = np.empty(y.shape), np.empty(y.shape), np.empty(y.shape)
     for target, values in enumerate(ordered.T.astype(np.float64)):
         column = y[:, target].astype(np.float64)
         num_below, num_up_to = np.searchsorted(values, column, "left"), np.searchsorted(values, column, "right")
-        pit[:, target] = (num_below + uniform[:, target] * (num_up_to - num_below)) / count
+        below[:, target], up_to[:, target] = num_below / count, num_up_to / count
         sums = np.concatenate([[0.0], np.cumsum(values)])
         distance = ((2 * num_below - count) * column + sums[-1] - 2 * sums[num_below]) / count
         # Half of the mean distance between two samples, computed from the sorted samples.
         spread = np.sum((2 * np.arange(1, count + 1) - count - 1) * values) / count**2
         crps[:, target] = distance - spread
-    return SampledScores(np.broadcast_to(quantiles, (len(QUANTILES), *y.shape)), crps, pit)
+    quantiles_of_rows = np.broadcast_to(quantiles, (len(QUANTILES), *y.shape))
+    return SampledScores(quantiles_of_rows, crps, below, up_to, uniform)
 
 
 def classification(labels: Shaped[np.ndarray, " row"], moments: Moments) -> dict[str, Estimate]:
@@ -180,12 +192,10 @@ def interval_estimates(
     scores = {f"crps{suffix}": metrics.mean((scores_of_rows.crps / unit).mean(1))}
     for level in LEVELS:
         low, high = quantiles_by_level[(1 - level / 100) / 2], quantiles_by_level[(1 + level / 100) / 2]
-        scores[f"coverage_{level}"] = metrics.coverage(scores_of_rows.pit, level / 100)
+        scores[f"coverage_{level}"] = scores_of_rows.coverage(level / 100)
         scores[f"width_{level}{suffix}"] = metrics.mean(np.mean((high - low) / unit, 1, dtype=np.float64))
     scores |= _by_target(names, "crps", lambda columns: metrics.mean(scores_of_rows.crps[:, columns].mean(1)))
-    return scores | _by_target(
-        names, "coverage_90", lambda columns: metrics.coverage(scores_of_rows.pit[:, columns], 0.9)
-    )
+    return scores | _by_target(names, "coverage_90", lambda columns: scores_of_rows.coverage(0.9, columns))
 
 
 def _by_target(names: Sequence[str], metric: str, score: Callable[[slice], Estimate]) -> dict[str, Estimate]:
