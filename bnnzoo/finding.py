@@ -149,8 +149,8 @@ def _value_and_limit(finding: Finding) -> str:
     # Use three digits, or as many as are needed to distinguish the value from its limit.
     value = next(
         text
-        for digits in (3, 4, 5, 17)
-        if (text := f"{finding.value:.{digits}g}") != f"{limit:.{digits}g}" or digits == 17
+        for digits in range(3, 18)
+        if float(text := f"{finding.value:.{digits}g}") != float(f"{limit:.{digits}g}") or digits == 17
     )
     return f"{label} {value}, {relation} {limit:g}"
 

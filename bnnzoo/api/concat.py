@@ -14,7 +14,7 @@ import xarray as xr
 from bnnzoo.api import entrances
 from bnnzoo.api.run import Run
 from bnnzoo.errors import DamagedError, UsageError
-from bnnzoo.files.shell import quoted
+from bnnzoo.files.shell import resume_call
 from bnnzoo.finding import from_json, sentence, to_json
 from bnnzoo.plugins import registry
 from bnnzoo.recipe import Part, as_dict, build, part_from_object, recipe_from, to_yaml
@@ -36,6 +36,7 @@ _SINGLE_RUN_ATTRIBUTES = (
 _VERSION_ATTRIBUTES = ("versions", "plugins", "plugin_sources")
 _ROW_ATTRIBUTES = ("data_sha256", "signature", "federated")
 """Attributes that identify the training rows. `federated` describes the parties that own the rows."""
+_DATA_SETTINGS = "[[data]] and [[split_seed]]"
 _SCALES = ("x_mean", "x_sd", "y_mean", "y_sd")
 _ROWS = ("x_test", "y_test", schema.KEPT_ROWS)
 
@@ -111,7 +112,7 @@ def _check(runs: Sequence[Run]) -> None:
     settings = _settings(first, has_budget=has_budget)
     for run in runs:
         if not run.attributes["complete"]:
-            raise UsageError(f"{run.path}: the run is not finished; continue it with bnnzoo resume {quoted(run.path)}")
+            raise UsageError(f"{run.path}: the run is not finished; continue it with {resume_call(run.path)}")
     for run in others:
         different_keys = _different_keys(_settings(run, has_budget=has_budget), settings)
         if different_keys:
@@ -123,9 +124,9 @@ def _check(runs: Sequence[Run]) -> None:
                 f"{remedy}"
             )
         if any(run.attributes.get(name) != first.attributes.get(name) for name in _ROW_ATTRIBUTES):
+            same = "parties, with the same rows and settings" if "federated" in run.attributes else _DATA_SETTINGS
             raise UsageError(
-                f"{run.path}: its training rows differ from those of {first.path}; join only runs with the same "
-                "[[data]] and [[split_seed]]"
+                f"{run.path}: its training rows differ from those of {first.path}; join only runs with the same {same}"
             )
         constant, first_constant = (each.predictor.record.group(schema.CONSTANT_DATA) for each in (run, first))
         if not _equal(_select(constant, _SCALES), _select(first_constant, _SCALES)):

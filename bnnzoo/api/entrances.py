@@ -12,7 +12,6 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from signal import Signals
 from typing import Any
 
 import equinox as eqx
@@ -28,7 +27,7 @@ from bnnzoo.assembly import Problem, sequential
 from bnnzoo.assembly.network_posterior import subspace_choice
 from bnnzoo.data import Dataset
 from bnnzoo.data.formats.frames import EXPOSURE, with_exposure
-from bnnzoo.errors import BnnzooWarning, InterruptedRunError, UsageError
+from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.files import user_paths
 from bnnzoo.finding import setting
 from bnnzoo.fleet.row_shards import row_shards
@@ -39,7 +38,7 @@ from bnnzoo.observers.selection import LogTo, select_observers
 from bnnzoo.plugins import registry
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.process import clock
-from bnnzoo.process.interrupt import stop_on_interrupt
+from bnnzoo.process.interrupt import refuse_late_interrupt, stop_on_interrupt
 from bnnzoo.progress import Observer, Progress, ignore
 from bnnzoo.progress_bar import observer_in_python
 from bnnzoo.recipe import Recipe, resolve, to_yaml
@@ -129,9 +128,7 @@ def sample(
                 with contextlib.suppress(OSError):
                     folder.rmdir()  # the folder stays if an interrupted run left files in it
                 raise
-        if stop is not None and (number := stop()):
-            message = f"{Signals(number).name} came too late to stop the run; open it: bnnzoo.open({str(run.path)!r})"
-            raise InterruptedRunError(message, number)
+        refuse_late_interrupt(stop, run.path)
     if out is None:
         atexit.register(shutil.rmtree, Path(str(run.path)).parent, ignore_errors=True)
     if doubt := run.predictor.record.doubt:

@@ -14,7 +14,7 @@ from bnnzoo.files import user_paths
 from bnnzoo.models import AbstractModel
 from bnnzoo.observers.selection import LogTo
 from bnnzoo.process import clock
-from bnnzoo.process.interrupt import stop_on_interrupt
+from bnnzoo.process.interrupt import refuse_late_interrupt, stop_on_interrupt
 from bnnzoo.progress import Observer
 from bnnzoo.progress_bar import observer_in_python
 from bnnzoo.recipe import Recipe, recipe_from
@@ -66,7 +66,8 @@ def resume(
         UsageError: if there is nothing to resume, if draws cannot be added, if a needed file is damaged, if another
             process is writing the run, or if the draws would differ from those of an uninterrupted run and
             `allow_inexact` is false.
-        InterruptedRunError: if the run was interrupted; the message shows how to continue it.
+        InterruptedRunError: if the run was interrupted; the message shows how to continue it, or how to open it if it
+            was complete.
         BnnzooError: if the chains cannot continue; the message states where the draws so far are.
     """
     began, out, own_part = clock.run_start(), user_paths.checked_path(path), entrances.own_model(model)
@@ -101,7 +102,9 @@ def resume(
             stop=stop or interrupt,
             log=log,
         )
-    return entrances.open(out, model=model)
+        run = entrances.open(out, model=model)
+        refuse_late_interrupt(interrupt, run.path)
+    return run
 
 
 def _stored_recipe(out: Path, attributes: store.Attributes) -> Recipe:

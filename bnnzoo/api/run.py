@@ -16,7 +16,7 @@ from bnnzoo.evaluation.audit import audit
 from bnnzoo.evaluation.audit.audit_result import TOLERANCE, Audit
 from bnnzoo.evaluation.contents import predictive_groups
 from bnnzoo.evaluation.contents.record import Record
-from bnnzoo.evaluation.convergence import diagnostics, findings
+from bnnzoo.evaluation.convergence import diagnostics, findings, outcome
 from bnnzoo.evaluation.convergence.findings import Limits
 from bnnzoo.evaluation.evidence import estimators
 from bnnzoo.evaluation.evidence.estimators import Evidence
@@ -30,7 +30,7 @@ from bnnzoo.evaluation.scores import count_tests, evaluate
 from bnnzoo.files import user_paths
 from bnnzoo.files.atomic import copy_atomically, write_atomically
 from bnnzoo.files.html import record_table
-from bnnzoo.finding import Finding
+from bnnzoo.finding import Finding, spelling
 from bnnzoo.fleet.row_shards import row_shards
 from bnnzoo.models import AbstractModel
 from bnnzoo.posterior import AbstractPosterior
@@ -96,13 +96,14 @@ class Run(AbstractRunPredictions):
     def diagnose(self, *, num_probes: int = 50) -> dict[str, Any]:
         """Return diagnostics of convergence and validity; docs/evaluation.md explains their names.
 
-        The run may be unfinished. `run.summary()["verdict"]` summarises the diagnostics in one sentence.
+        The run may be unfinished. `verdict` summarises the diagnostics in one sentence.
 
         Args:
             num_probes: number of inputs at which the convergence of the predictions is tested. Half of these inputs
                 are evenly spaced test rows. The other half cover the range of the inputs of all rows.
         """
-        return diagnostics.of_run(self.predictor, num_probes=num_probes)
+        diagnosis = diagnostics.of_run(self.predictor, num_probes=num_probes)
+        return diagnosis | {"verdict": outcome.verdict(diagnosis, self.findings(diagnosis), spelling())}
 
     def findings(
         self,

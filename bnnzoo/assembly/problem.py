@@ -167,7 +167,7 @@ class Problem:
         except NotFoundError as error:
             raise registry.with_packages(error, str(attributes.get("plugins", ""))) from error
         if recipe.prior_from is not None:
-            parts = parts._replace(prior=_restored_moments(constant))
+            parts = parts._replace(prior=_restored_moments(constant, parts.likelihood))
         description = Description(parts, signature, scaler)
         fixed = fixed_leaves(constant)
         problem = _build_problem(recipe, description, train, fixed=fixed, kept_rows=kept_rows)
@@ -308,12 +308,12 @@ def _fit_scaler(train: Dataset, likelihood: AbstractLikelihood, *, standardise: 
     return dataclasses.replace(scaler, y_mean=np.zeros(targets, np.float32), y_sd=np.ones(targets, np.float32))
 
 
-def _restored_moments(constant: Mapping[str, np.ndarray]) -> Moments:
+def _restored_moments(constant: Mapping[str, np.ndarray], likelihood: AbstractLikelihood) -> Moments:
     means, sds, factors = prior_moments(constant)
-    size, factor = sum(m.size for name, m in means.items() if not name.startswith("likelihood_")), factors.get("")
-    if not means or means.keys() != sds.keys() or not (factor is None or factor.shape == (size, size)):
+    size = sum(means[name].size for name in means.keys() - {f"likelihood_{p.name}" for p in likelihood.parameters()})
+    if not means or means.keys() != sds.keys() or any(factor.shape != (size, size) for factor in factors.values()):
         raise DamagedError("the file is damaged: the moments of the prior are missing or inconsistent")
-    return Moments(means, sds, factor)
+    return Moments(means, sds, factors.get(""))
 
 
 def _build_problem(

@@ -46,11 +46,12 @@ def diagnose(
     opened_run = entrances.open(run)
     diagnosis = opened_run.diagnose()
     run_findings = opened_run.findings(diagnosis, Limits(rhat=rhat, ess=ess, diverging=diverging, ebfmi=ebfmi))
-    verdict_text, failures = verdict(diagnosis, run_findings), [sentence(finding) for finding in run_findings]
+    diagnosis["verdict"] = verdict(diagnosis, run_findings)
+    failures = [sentence(finding) for finding in run_findings]
     if json:
-        print_json({**diagnosis, "verdict": verdict_text, "failures": failures, "blocks": opened_run.blocks()})
+        print_json({**diagnosis, "failures": failures, "blocks": opened_run.blocks()})
     else:
-        print_record({"verdict": verdict_text, **diagnosis})
+        print_record({"verdict": diagnosis["verdict"], **diagnosis})
         echo("")
         print_rows(opened_run.blocks())
     if gate and run_findings:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import glob
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bnnzoo.cli.output import print_table, scores_or_warning
-from bnnzoo.errors import BnnzooError, BnnzooWarning, UsageError
+from bnnzoo.errors import BnnzooError, BnnzooWarning, DamagedError, UsageError
 from bnnzoo.files.shell import quoted
 from bnnzoo.fleet import Job, Outcome
 from bnnzoo.plugins.failures import one_line
@@ -161,13 +163,18 @@ def print_runs(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def compare_files(files: Sequence[Path]) -> list[str]:
-    """Return sentences that compare two to `MAX_COMPARED` runs with the same rows; empty for other numbers or rows."""
+    """Return sentences that compare two to `MAX_COMPARED` runs with the same rows; empty for other numbers or rows.
+
+    If a file is damaged, the only sentence states the damage.
+    """
     if not 2 <= len(files) <= MAX_COMPARED:
         return []
     from bnnzoo.api.compare import compare
 
     try:
         return compare(files).words
+    except DamagedError as error:
+        return [str(error)]
     except UsageError:
         return []
 
@@ -178,15 +185,17 @@ def next_command(folder: Path, rows: Sequence[Mapping[str, Any]], recipes: Mappi
     Runs are merged only if all parameters are sampled, because the seed determines the fixed parameters.
     """
     names = [str(row["recipe"]) for row in rows if "error" not in row]
-    runs_by_stem: dict[str, int] = {}
+    files_by_stem: dict[str, list[Path]] = {}
     for name in names:
         stem, separator, _ = name.rpartition(",seed=")
         if separator and recipes[name].stochastic == "all":
-            runs_by_stem[stem] = runs_by_stem.get(stem, 0) + 1
-    stems = [stem for stem, count in runs_by_stem.items() if count > 1]
-    if stems:
-        stem = quoted(folder / stems[0])
-        return f"bnnzoo merge {stem},seed=*.nc -o {stem}.nc"
+            files_by_stem.setdefault(stem, []).append(folder / f"{name}.nc")
+    for stem, files in files_by_stem.items():
+        if len(files) > 1:
+            # The folder may also contain files of failed runs, which cannot be merged.
+            has_others = not set(folder.glob(f"{glob.escape(stem)},seed=*.nc")) <= {*files}
+            merged = " ".join(map(quoted, files)) if has_others else f"{quoted(folder / stem)},seed=*.nc"
+            return f"bnnzoo merge {merged} -o {quoted(folder / stem)}.nc"
     if len(names) > 1 and _are_comparable([folder / f"{name}.nc" for name in names]):
         return f"bnnzoo compare {' '.join(quoted(folder / f'{name}.nc') for name in names)}"
     return f"bnnzoo report {quoted(folder / names[0])}.nc -o report.html" if names else ""
@@ -198,12 +207,11 @@ def _are_comparable(files: Sequence[Path]) -> bool:
     from bnnzoo.evaluation.contents.record import Record
     from bnnzoo.store.schema import ROW_SOURCE
 
-    records = [Record(store.open_tree(file), file) for file in files]
-    attributes = [record.attributes for record in records]
-    return len({each["data_sha256"] for each in attributes}) == 1 and all(
-        record.has_test_rows and (record.has_training_rows or ROW_SOURCE in each)
-        for record, each in zip(records, attributes, strict=True)
-    )
+    with ExitStack() as trees:
+        records = [Record(trees.enter_context(store.open_tree(file)), file) for file in files]
+        return len({record.attributes["data_sha256"] for record in records}) == 1 and all(
+            record.has_test_rows and (record.has_training_rows or ROW_SOURCE in record.attributes) for record in records
+        )
 
 
 class _CurrentRows:

@@ -6,6 +6,7 @@ import keyword
 import os
 import re
 import shutil
+from contextlib import suppress
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -138,6 +139,7 @@ def _write(kind: str, folder: Path, placeholders: dict[str, str]) -> list[Path]:
     """Write the files of the new package and return their paths, sorted."""
     templates = files("bnnzoo.cli") / "templates"
     paths: list[Path] = []
+    existed = folder.is_dir()
     try:
         for template in (templates / "every", templates / kind):
             for path, source in _template_files(template):
@@ -148,7 +150,9 @@ def _write(kind: str, folder: Path, placeholders: dict[str, str]) -> list[Path]:
                 )
                 paths.append(target)
     except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)  # the folder was empty or did not exist
+        with suppress(OSError):
+            for path in folder.iterdir() if existed else [folder]:  # an existing folder was empty
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
         reason = os.strerror(error.errno or 0)
         raise BnnzooError(
             f"{error.filename or folder}: cannot be written: {reason}; choose another folder with --into"

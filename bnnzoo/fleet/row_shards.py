@@ -76,8 +76,7 @@ class RowShards:
             return self._client.gather(futures)
         except (CancelledError, KilledWorker, OSError, TimeoutError, KeyError) as error:
             raise LostWorkersError(
-                f"{setting('scheduler', self.address)}: a worker was lost during a pass over the rows; run the command "
-                "again"
+                f"{setting('scheduler', self.address)}: a worker was lost during a pass over the rows; try again"
             ) from error
         except BnnzooError:
             raise

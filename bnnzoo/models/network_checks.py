@@ -36,10 +36,15 @@ def check(model: AbstractModel, network: Any, architecture: Architecture, likeli
             model, f"build must return a network: an eqx.Module that can be called with one input (got {result})"
         )
     input_shape, num_outputs = architecture.input_shape, architecture.num_outputs
+    precision = jnp.result_type(float)
     try:
-        outputs = eqx.filter_eval_shape(network, jax.ShapeDtypeStruct(input_shape, _precision(network)))
+        outputs = eqx.filter_eval_shape(
+            lambda network, x: network(x),
+            _with_precision(network, precision),
+            jax.ShapeDtypeStruct(input_shape, precision),
+        )
     except Exception as error:
-        problem = f"its network cannot take one input of shape {list(input_shape)}: {one_line(error)}"
+        problem = f"its network cannot take one {precision} input of shape {list(input_shape)}: {one_line(error)}"
         raise _fault(model, problem) from error
     expectation = f"but the likelihood {likelihood} needs floating-point outputs of shape [{num_outputs}]"
     if not hasattr(outputs, "shape"):
@@ -51,11 +56,14 @@ def check(model: AbstractModel, network: Any, architecture: Architecture, likeli
         )
 
 
-def _precision(network: Any) -> Any:
-    """Return the floating-point type of a network's arrays. In a run, the inputs have the same type."""
-    arrays = jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array))
-    floating = [array.dtype for array in arrays if jnp.issubdtype(array.dtype, jnp.floating)]
-    return jnp.result_type(*floating) if floating else jnp.result_type(float)
+def _with_precision(network: Any, precision: Any) -> Any:
+    """Return the network with the types of its arrays in a run. The run may have another precision than the arrays."""
+
+    def in_run(leaf: Any) -> Any:
+        is_floating = eqx.is_inexact_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating)
+        return jax.ShapeDtypeStruct(leaf.shape, precision) if is_floating else leaf
+
+    return jax.tree.map(in_run, network)
 
 
 def _fault(model: Any, problem: str) -> UsageError:

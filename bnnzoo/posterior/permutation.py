@@ -43,10 +43,11 @@ def distinct_indices(
     (Black and Rogaway 2002). The cost depends on `size`, not on `total`.
 
     Raises:
-        ValueError: if `size` exceeds `total`.
+        ValueError: if `size` exceeds `total`, or if the part goes beyond the end of the permutation. The end is tested
+            only if `start` is a Python integer; a traced value is unknown here.
     """
-    if size > total:
-        raise ValueError(f"cannot draw {size} distinct indices out of {total}")
+    if (first := start if isinstance(start, int) else 0) + size > total:
+        raise ValueError(f"cannot draw {size} distinct indices out of {total}, beginning at position {first}")
     if total <= _SORT_BELOW:
         count = size if isinstance(start, int) and start == 0 else total
         _, order = jax.lax.top_k(jax.random.bits(key, (total,), jnp.uint32), count)

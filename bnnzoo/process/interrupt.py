@@ -7,7 +7,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from bnnzoo.errors import InterruptedRunError
 
 
 @contextmanager
@@ -42,3 +45,18 @@ def stop_on_interrupt() -> Iterator[Callable[[], int] | None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if received:
         raise KeyboardInterrupt
+
+
+def refuse_late_interrupt(stop: Callable[[], int] | None, run: Path | None) -> None:
+    """Raise an error if an interrupt came too late to stop the run.
+
+    Args:
+        stop: the function that `stop_on_interrupt` yielded.
+        run: the file of the complete run.
+
+    Raises:
+        InterruptedRunError: if `stop` returns a signal; the message says how to open the run.
+    """
+    if stop is not None and (number := stop()):
+        name = signal.Signals(number).name
+        raise InterruptedRunError(f"{name} came too late to stop the run; open it: bnnzoo.open({str(run)!r})", number)

@@ -18,7 +18,7 @@ class Statistic(NamedTuple):
     step. The mean of a boolean statistic is the fraction of steps in which it is true. If every draw is a single step,
     a boolean statistic is stored as booleans."""
     label: str = ""
-    """Axis label of the statistic's plot; a statistic without a label is recorded but not plotted."""
+    """Axis label of the statistic's plot. Without a label and a limit, a statistic is recorded but not plotted."""
     limit: float | None = None
     """Largest mean of the statistic over the run at which the draws can be trusted; None if there is no limit."""
     limit_label: str = ""

@@ -18,7 +18,7 @@ import numpy as np
 from bnnzoo import store
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import BnnzooError, BnnzooWarning, InterruptedRunError, UsageError, message_of
-from bnnzoo.files.shell import quoted
+from bnnzoo.files.shell import resume_call
 from bnnzoo.finding import sentence, spelling
 from bnnzoo.observers.broadcast import Broadcast
 from bnnzoo.progress import Observer, Progress
@@ -114,10 +114,8 @@ def _remedy(job: Job, out: Path) -> str:
     """Return the end of a message: the command that continues the run. A posterior made in Python has none."""
     if job.problem.description is None:
         return ""
-    if job.own_model is not None:
-        return f"; continue: bnnzoo.resume({str(out)!r}, model=...)"
-    in_python = spelling() == "keywords"
-    return f"; continue: bnnzoo.resume({str(out)!r})" if in_python else f"; continue: bnnzoo resume {quoted(out)}"
+    own_model = [] if job.own_model is None else ["model=..."]
+    return f"; continue: {resume_call(out, *own_model)}"
 
 
 class _Driver:

@@ -14,7 +14,7 @@ import numpy as np
 
 from bnnzoo.errors import UsageError
 from bnnzoo.files.atomic import write_atomically
-from bnnzoo.files.shell import quoted
+from bnnzoo.files.shell import resume_call
 from bnnzoo.store import checkpoint, reading, run_parts
 from bnnzoo.store.attributes import storable
 from bnnzoo.store.schema import (
@@ -51,7 +51,7 @@ def check_extensible(out: Path) -> None:
         UsageError: if the run is unfinished, or if its file is missing, damaged or has no checkpoint.
     """
     if run_parts.holds_run(run_parts.parts_folder(out)):
-        raise UsageError(f"{out}: the run is unfinished; first continue it to its end with bnnzoo resume {quoted(out)}")
+        raise UsageError(f"{out}: the run is unfinished; first continue it to its end with {resume_call(out)}")
     reading.check(out)
     if not reading.is_complete(out):
         raise UsageError(

@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 
 from bnnzoo.errors import BnnzooError, BusyError, UsageError
 from bnnzoo.files.atomic import make_folder, write_atomically
-from bnnzoo.files.shell import quoted
+from bnnzoo.files.shell import resume_call
 
 BEAT_SECONDS = 10.0
 """Seconds between two updates of the modification time of `owner.json`."""
@@ -90,8 +90,8 @@ class RunLock:
                 self._lock.release()
                 raise UsageError(
                     f"{self.out}: the clock of the host {owner.host}, which wrote this run, is {-age:.0f} seconds "
-                    f"ahead of this computer's clock; if the process on {owner.host} has ended, use bnnzoo "
-                    f"resume {quoted(self.out)} --break-lock"
+                    f"ahead of this computer's clock; if the process on {owner.host} has ended, use "
+                    f"{resume_call(self.out, '[[break_lock=True]]')}"
                 )
         write_atomically(self._owner_file, lambda file: file.write(json.dumps(self.owner._asdict()).encode()))
         self._stop.clear()
@@ -156,7 +156,7 @@ class RunLock:
         if not break_stale:
             raise UsageError(
                 f"{self.out}: {holder} has locked this run, but has written nothing for {abs(age):.0f} seconds; if "
-                f"that process has ended, use bnnzoo resume {quoted(self.out)} --break-lock"
+                f"that process has ended, use {resume_call(self.out, '[[break_lock=True]]')}"
             )
         # A new file is a new lock. The old owner then finds another token in `owner.json` and writes no more.
         self._file.unlink(missing_ok=True)

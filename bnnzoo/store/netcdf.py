@@ -127,7 +127,7 @@ def _same_run(path: Path, file: Any, run: Mapping[str, Any]) -> dict[str, Any]:
     with h5netcdf.File(file, "r") as handle:
         attributes = dict(handle.attrs)
     if not are_equal(attributes, run):
-        raise BnnzooError(f"{path}: was replaced by another run, so nothing was added to it; run this command again")
+        raise BnnzooError(f"{path}: was replaced by another run, so nothing was added to it; try again")
     return attributes
 
 

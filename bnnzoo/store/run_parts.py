@@ -27,7 +27,7 @@ from pydantic import BaseModel, ValidationError
 
 from bnnzoo.errors import UsageError
 from bnnzoo.files.atomic import write_atomically
-from bnnzoo.files.shell import quoted
+from bnnzoo.files.shell import resume_call
 from bnnzoo.finding import setting
 from bnnzoo.store import checkpoint, command, npz
 from bnnzoo.store.manifest import Header, Manifest, Part, Static
@@ -178,10 +178,8 @@ class Unfinished(NamedTuple):
         earlier = next(checkpoint.readable_checkpoints(self.folder, run=self.manifest.header, max_parts=number), None)
         if earlier is None:
             return f"no earlier checkpoint can be read; {command.restart_advice(self.folder, force=True)}"
-        return (
-            f"go back to the last readable checkpoint with bnnzoo resume {quoted(self.out)} --from-part "
-            f"{earlier.num_parts}"
-        )
+        call = resume_call(self.out, setting("from_part", earlier.num_parts))
+        return f"go back to the last readable checkpoint with {call}"
 
     def _with_remedy(self, number: int, read: Callable[[Path, Mapping[str, Declared]], T]) -> T:
         """Call `read` for part file `number`. If it fails, add the remedy to the message."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from bnnzoo.errors import BnnzooError, BusyError, UsageError
 from bnnzoo.files.atomic import check_free, sync_folder
-from bnnzoo.files.shell import quoted
+from bnnzoo.files.shell import resume_call
 from bnnzoo.store import checkpoint, command, netcdf, npz, reading, run_parts
 from bnnzoo.store.attributes import find_fault, with_digests
 from bnnzoo.store.checkpoint import Checkpoint
@@ -294,8 +294,7 @@ def refuse_existing(out: Path, *, force: bool = False, remedy: str = "another [[
         )
     if run_parts.holds_run(folder) and not force:
         raise UsageError(
-            f"{out}: an unfinished run is here; continue it with bnnzoo resume {quoted(out)}, or use {remedy} to "
-            "replace it"
+            f"{out}: an unfinished run is here; continue it with {resume_call(out)}, or use {remedy} to replace it"
         )
     check_free(out, force=force, remedy=remedy)
 

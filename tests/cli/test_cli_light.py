@@ -17,8 +17,8 @@ from bnnzoo.cli import output
 from bnnzoo.cli.output import echo, echo_csv, print_json, print_record, print_rows, print_table, print_warning
 from bnnzoo.cli.part_command import split_fields
 from bnnzoo.errors import BnnzooWarning, GateError
-from bnnzoo.files.shell import quoted
-from bnnzoo.finding import Finding, from_json, sentences, to_json
+from bnnzoo.files.shell import quoted, resume_call
+from bnnzoo.finding import Finding, from_json, sentences, setting, spell_settings, spelling_of, to_json
 from bnnzoo.plugins import registry
 from bnnzoo.progress import Progress
 from bnnzoo.progress_bar import Pace, PlainLines, describe_progress
@@ -404,6 +404,7 @@ def test_advice_in_common_is_given_once_after_the_last():
         finding("sigma2", 6.3, 2, "use more batches"),
         finding("ess", 20.0, 400, "draw more"),
         finding("close", 1.01004, 1.01),
+        finding("long", 1.0100242137857478, 1.01),
         finding("none", math.nan, 1.01),
     ]
     assert sentences(result) == [
@@ -411,11 +412,12 @@ def test_advice_in_common_is_given_once_after_the_last():
         "sigma2 6.3, trusted up to 2; use more batches",
         "ess 20, must be at least 400; draw more",
         "close 1.01004, trusted up to 1.01",
+        "long 1.01002, trusted up to 1.01",
         "none is not a number (limit 1.01)",
     ]
     restored = from_json(to_json(result))
-    assert restored[:4] == tuple(result[:4])
-    assert restored[4].kind == "none"
+    assert restored[:5] == tuple(result[:5])
+    assert restored[5].kind == "none"
 
 
 def test_near_names_are_nearest_first_whatever_their_case():
@@ -432,6 +434,15 @@ def test_near_names_are_nearest_first_whatever_their_case():
 )
 def test_a_file_can_be_pasted_whatever_its_name(path, pasted):
     assert quoted(path) == quoted(Path(path)) == pasted
+
+
+def test_a_message_names_the_shell_command_or_the_call_in_python():
+    with spelling_of("options"):
+        call = resume_call("a b.nc", setting("from_part", 3))
+    assert spell_settings(call, "options") == "bnnzoo resume 'a b.nc' --from-part 3"
+    assert spell_settings(resume_call(Path("a b.nc"), setting("from_part", 3)), "keywords") == (
+        "bnnzoo.resume('a b.nc', from_part=3)"
+    )
 
 
 FORGED = "a\nbnnzoo: warning: all is well \x1b[2J\r\u202e"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -219,6 +220,23 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):
     err = capsys.readouterr().err
     assert "cannot be written: Not a directory" in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("existed", [True, False])
+def test_a_failed_command_removes_only_what_it_wrote(existed, tmp_path, monkeypatch):
+    def write(path, text, **_):
+        if path.name == "README.md":
+            raise OSError(errno.ENOSPC, "no space", str(path))
+        path.write_bytes(text.encode())
+
+    folder = tmp_path / "bnnzoo-barker"
+    if existed:
+        folder.mkdir(mode=0o700)
+    monkeypatch.setattr(Path, "write_text", write)
+    assert cli.run(["new", "sampler", "barker", "--into", str(tmp_path)]) == 1
+    assert [*tmp_path.rglob("*")] == ([folder] if existed else [])
+    if existed:
+        assert folder.stat().st_mode & 0o777 == 0o700
 
 
 # ---- docs/plugins.md, typed out ------------------------------------------------------------------

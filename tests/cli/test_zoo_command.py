@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import tiny
 
-from bnnzoo import cli
+from bnnzoo import cli, store
 from bnnzoo.api import entrances
 from bnnzoo.assembly import Problem
 from bnnzoo.cli import fleet_runs
@@ -30,7 +30,7 @@ from bnnzoo.cli.fleet_runs import (
 )
 from bnnzoo.cli.output import scores_or_warning
 from bnnzoo.cli.zoo import _matching_recipes, _recipes, runnable
-from bnnzoo.errors import BnnzooWarning, UsageError
+from bnnzoo.errors import BnnzooWarning, DamagedError, UsageError
 from bnnzoo.fleet import Job, Outcome
 from bnnzoo.recipe import Layer, read_layer, resolve, shipped_names
 
@@ -166,17 +166,53 @@ def test_next_command_names_existing_runs(folder, names, arguments, monkeypatch)
     assert next_command(Path(folder), rows, recipes) == arguments
 
 
+def test_merge_is_not_suggested_for_the_file_of_a_failed_run(tmp_path):
+    names = [f"[a],seed={seed}" for seed in range(3)]
+    for name in names:
+        (tmp_path / f"{name}.nc").touch()
+    rows = [{"recipe": name} for name in names]
+    recipes = dict.fromkeys(names, tiny.recipe("nuts"))
+    start = f"'{tmp_path}/[a]'"
+    assert next_command(tmp_path, rows, recipes) == f"bnnzoo merge {start},seed=*.nc -o {start}.nc"
+    rows[1]["error"] = "exit code 1"
+    files = " ".join(f"'{tmp_path}/{names[seed]}.nc'" for seed in (0, 2))
+    assert next_command(tmp_path, rows, recipes) == f"bnnzoo merge {files} -o {start}.nc"
+
+
+def test_damage_is_reported_instead_of_a_comparison(monkeypatch):
+    def refuse(error: UsageError) -> list[str]:
+        def compare(files: Sequence[Path]) -> None:
+            raise error
+
+        monkeypatch.setattr("bnnzoo.api.compare.compare", compare)
+        return compare_files([Path("a.nc"), Path("b.nc")])
+
+    assert refuse(DamagedError("a.nc: damaged")) == ["a.nc: damaged"]
+    assert refuse(UsageError("the runs have different test rows")) == []
+
+
 @pytest.mark.long
-def test_next_command_compares_only_runs_with_the_same_rows(tmp_path):
+def test_next_command_compares_only_runs_with_the_same_rows(tmp_path, monkeypatch):
     changes = {"a": {}, "b": {"seed": 1}, "other": {"split_seed": 1}, "untested": {"test_fraction": 0}}
     recipes = {name: tiny.recipe("random-walk", **change) for name, change in changes.items()}
     for name, recipe in recipes.items():
         entrances.run_recipe(recipe, out=tmp_path / f"{name}.nc")
 
+    opened, closed, open_tree = [], [], store.open_tree
+
+    def open_and_count(path):
+        tree = open_tree(path)
+        opened.append(path)
+        tree.set_close(lambda: closed.append(path))
+        return tree
+
     def command(*names: str) -> str:
         return next_command(tmp_path, [{"recipe": name} for name in names], recipes).removeprefix("bnnzoo ")
 
-    assert command("a", "b").startswith("compare ")
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "open_tree", open_and_count)
+        assert command("a", "b").startswith("compare ")
+    assert sorted(closed) == opened == [tmp_path / "a.nc", tmp_path / "b.nc"]
     assert command("a", "other") == f"report {tmp_path}/a.nc -o report.html"
     assert command("untested", "untested").startswith("report ")
 

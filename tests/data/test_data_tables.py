@@ -901,6 +901,20 @@ def test_unused_columns_may_have_any_name(tmp_path):
     np.testing.assert_array_equal(load_inputs(path, like), [[1], [2]])
 
 
+def test_advice_about_column_names_suits_the_source():
+    numbers = np.arange(4) + 0.5
+    unnamed = pd.DataFrame({"": numbers, "a": numbers, "y": numbers})
+    advice = "data: column 1 has no name; name it, or leave it out with --columns a,y; "
+    assert message_of(load, unnamed).startswith(advice)
+    # All columns of a pair are used, so no option can leave out a column.
+    assert message_of(load, (unnamed, numbers)) == "x: column 1 has no name; name it"
+    encoded = pd.DataFrame({"a": ["red", "blue"] * 2, "a=red": numbers, "y": numbers})
+    assert message_of(load, encoded) == (
+        "data: inputs: columns 2 and 3 are both named a=red; at least one of them encodes a category or missing cells "
+        "of a table column; rename that column"
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -385,6 +385,10 @@ def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypat
     biased = make("biased.nc", "sgld")
     with pytest.raises(UsageError, match=message):
         biased.predict_interval(x)
+    for level, is_offered in ((0.97, True), (0.98, False)):  # 33 and 49 rows are needed, and there are 40 test rows
+        with pytest.raises(UsageError, match=message) as caught:
+            biased.predict_interval(x, level=level)
+        assert ('calibration="test"' in str(caught.value)) is is_offered
     assert biased.predict_interval(x, calibration="test").shape == (1, 2)
     with pytest.raises(UsageError, match=r"parameters that are not sampled were trained on the training rows"):
         make("last.nc", stochastic="last").predict_interval(x)

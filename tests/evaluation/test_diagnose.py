@@ -24,7 +24,7 @@ from bnnzoo.evaluation.convergence.outcome import verdict
 from bnnzoo.evaluation.convergence.sampler_statistics import of_statistics
 from bnnzoo.evaluation.formulas.rhat import between_chains, convergence
 from bnnzoo.evaluation.predictions.predictor import Predictor
-from bnnzoo.finding import Finding, from_json, sentence, to_json
+from bnnzoo.finding import Finding, from_json, sentence, spelling_of, to_json
 from bnnzoo.recipe import as_dict
 
 GOOD = {
@@ -241,7 +241,7 @@ def test_a_lighter_record_has_every_kth_draw_and_some_test_rows_evenly():
 def test_a_record_without_draws_says_what_to_type():
     empty = {"posterior": {"theta": (("chain", "draw"), np.zeros((2, 0)))}}
     for groups in ({}, empty):
-        with pytest.raises(BnnzooError, match=r"^the run: has no draws yet; continue it with bnnzoo resume"):
+        with pytest.raises(BnnzooError, match=r"^the run: has no draws yet; continue it with bnnzoo\.resume\('None'\)"):
             _ = record({}, **groups).shape
     assert Record(record({}).tree, Path("some/run.nc")).name == str(Path("some/run.nc"))
 
@@ -462,6 +462,8 @@ def test_the_command_and_its_gate(tmp_path, capsys):
     report = json.loads(capsys.readouterr().out)
     assert {"rhat", "ess_bulk", "acceptance_rate", "sigma2", "skew_bias", "regime_ok", "weights_rhat"} <= set(report)
     assert report["draws"] == 60
+    with spelling_of("options"):
+        assert bnnzoo.open(path).diagnose()["verdict"] == report["verdict"]
     assert [block["block"] for block in report["blocks"]] == ["weight", "bias"]
     assert report["weights_rhat"] == max(block["rhat"] for block in report["blocks"])
     assert "lp_rhat" not in report

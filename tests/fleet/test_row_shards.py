@@ -123,7 +123,7 @@ def test_metrics_on_workers_are_those_of_one_machine(shards, tmp_path, likelihoo
 
 
 def _never(*_, **__):
-    raise LostWorkersError("--scheduler: a worker was lost during a pass over the rows; run the command again")
+    raise LostWorkersError("--scheduler: a worker was lost during a pass over the rows; try again")
 
 
 @pytest.mark.long
@@ -201,5 +201,5 @@ def test_a_lost_worker_is_reported(shards, monkeypatch):
         raise distributed.scheduler.KilledWorker("task", "worker", 3)
 
     monkeypatch.setattr(shards._client, "gather", lose)
-    with pytest.raises(BnnzooError, match="a worker was lost during a pass over the rows; run the command again"):
+    with pytest.raises(BnnzooError, match="a worker was lost during a pass over the rows; try again"):
         shards(_scaled_sum, 1.0, np.arange(3.0), None)

@@ -90,6 +90,20 @@ def test_a_network_of_another_shape_is_refused(data):
         bnnzoo.sample(net(), "mala", data=(np.ones((9, 3)), np.arange(9.0)), **SHORT)
 
 
+class SinglePrecisionSum(eqx.Module):
+    layer: eqx.nn.Linear
+
+    def __call__(self, x: Array) -> Array:
+        total, _ = jax.lax.scan(lambda total, value: (total + value, None), jnp.float32(0), self.layer(x))
+        return total[None]
+
+
+def test_a_network_for_another_precision_than_that_of_the_run_is_refused(data):
+    network = SinglePrecisionSum(net().hidden)
+    with pytest.raises(UsageError, match=r"Own: its network cannot take one float64 input of shape \[2\]: TypeError"):
+        bnnzoo.sample(network, "mala", data=data, precision="float64", **SHORT)
+
+
 def trained(x: np.ndarray, y: np.ndarray) -> Net:
     """Return a network trained on the rows by least squares."""
     loss = lambda n: jnp.mean((jax.vmap(n)(x)[:, 0] - y) ** 2)  # noqa: E731

@@ -174,7 +174,7 @@ class Thing(AbstractModel):
         ({"call": "return (self.weight @ x).repeat(3)"}, "its network returns float32[3] for one input of shape [10]"),
         ({"call": "return (self.weight @ x)[0]"}, "its network returns float32[] for one input of shape [10]"),
         ({"call": "return self.weight @ x, 1"}, "its network returns a tuple for one input"),
-        ({"call": "return self.weight.T @ x"}, "its network cannot take one input of shape [10]: TypeError: "),
+        ({"call": "return self.weight.T @ x"}, "its network cannot take one float32 input of shape [10]: TypeError: "),
         ({"build": "return None"}, "build must return a network"),
         ({"build": "return key"}, "build must return a network: an eqx.Module"),
     ],

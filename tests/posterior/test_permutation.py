@@ -89,6 +89,13 @@ def test_more_indices_than_the_total_are_refused():
 
 
 @pytest.mark.parametrize("total", [40, 1000])
+def test_a_slice_beyond_the_end_of_the_permutation_is_refused(total):
+    assert distinct_indices(2, total, start=total - 2, key=jax.random.key(0)).shape == (2,)
+    with pytest.raises(ValueError, match=f"2 distinct indices out of {total}, beginning at position {total - 1}"):
+        distinct_indices(2, total, start=total - 1, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("total", [40, 1000])
 def test_double_precision_draws_the_same_indices(total):
     """Random bits have 32 bits also where JAX's default would be 64."""
     key = jax.random.key(0)

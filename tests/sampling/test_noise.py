@@ -89,6 +89,13 @@ def test_no_likelihood_is_selected_if_one_is_named_or_no_row_is_held_out(options
     assert not spent.evaluations
 
 
+def test_a_note_reports_that_one_level_per_row_is_not_supported():
+    result, notes, spent = choose_likelihood(problem(0.3, "gibbs", **{"sampler.conditionals": "conjugate"}))
+    assert (result, spent.evaluations) == ("gaussian", 0)
+    (note,) = notes
+    assert note.endswith("because the model or the sampler does not support one noise level per row")
+
+
 @pytest.mark.long
 def test_compilation_is_outside_the_budget_and_large_networks_are_not_compared(monkeypatch):
     """Pilots compile; only the training after them counts."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import arviz_stats as az
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -177,6 +179,22 @@ def test_the_documented_errors_for_dependent_coefficients(correlation, factors):
     directions = np.array([[1, 1], [1, 0], [0, 1]])
     ratios = [np.sqrt(v @ second @ v / (v @ exact @ v)) for v in directions]
     np.testing.assert_allclose(ratios, factors, atol=0.02)
+
+
+class _Named(eqx.Module):
+    likelihood_layer: eqx.nn.Linear
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.likelihood_layer(x)
+
+
+def test_a_network_may_have_parameters_with_names_like_those_of_a_likelihood(tmp_path):
+    network, (x, y) = _Named(eqx.nn.Linear(2, 1, key=jax.random.key(0))), _rows()
+    options = {"likelihood": "gaussian", "init": "prior", "chains": 2, "warmup": 5, "draws": 20, "progress": False}
+    earlier, out = str(tmp_path / "a.nc"), tmp_path / "b.nc"
+    bnnzoo.sample(network, "random-walk", data=(x[:64], y[:64]), out=earlier, **options)
+    bnnzoo.sample(network, "random-walk", data=(x[64:], y[64:]), out=out, prior_from=earlier, **options)
+    assert np.isfinite(bnnzoo.open(out, model=network).predict(x).to_numpy()).all()
 
 
 @pytest.mark.long

@@ -599,9 +599,7 @@ def test_groups_are_not_added_to_another_run(out, monkeypatch):
         second_store.finish(complete=True)
 
     overtaken_by(monkeypatch, replace)
-    with pytest.raises(
-        BnnzooError, match="was replaced by another run, so nothing was added to it; run this command again"
-    ):
+    with pytest.raises(BnnzooError, match="was replaced by another run, so nothing was added to it; try again"):
         add_groups(out, {"ours": {"y": np.zeros(3)}}, {"y": ["row"]}, {})
     with pytest.raises(BnnzooError, match="was replaced by another run"):
         check_same_run(out, before)

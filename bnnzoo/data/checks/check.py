@@ -43,13 +43,16 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"use one of {name_list}, ..." if len(names) > 8 else f"use one of {name_list}"
 
 
-def check_column_names(names: Sequence[str], where: str, checked: Iterable[str] | None = None) -> None:
+def check_column_names(
+    names: Sequence[str], where: str, checked: Iterable[str] | None = None, *, remedy: str = "rename one of them"
+) -> None:
     """Check that every column has a unique name of one line.
 
     Args:
         names: the names of all columns.
         where: the name of the table in error messages.
         checked: the names of the columns to check; by default all columns.
+        remedy: the advice for two columns with the same name.
 
     Raises:
         UsageError: if a name is empty, is repeated, or contains a control character.
@@ -60,18 +63,18 @@ def check_column_names(names: Sequence[str], where: str, checked: Iterable[str] 
         if name not in checked_names:
             continue
         if not name:
+            if checked is None:
+                raise UsageError(f"{where}: column {number} has no name; name it")
             other_names = ",".join(name for name in names if name)
             raise UsageError(
-                f"{where}: column {number} has no name in the header; name it, or leave it out with "
-                f"{setting('columns', other_names)}; if it is the row index of pandas, write the file with "
-                "to_csv(..., index=False)"
+                f"{where}: column {number} has no name; name it, or leave it out with "
+                f"{setting('columns', other_names)}; if it is the row index of pandas in a CSV file, write the file "
+                "with to_csv(..., index=False)"
             )
         if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in name):
             raise UsageError(f"{where}: the name of column {number} contains a control character ({name!r}); rename it")
         if name in column_by_name:
-            raise UsageError(
-                f"{where}: columns {column_by_name[name]} and {number} are both named {name}; rename one of them"
-            )
+            raise UsageError(f"{where}: columns {column_by_name[name]} and {number} are both named {name}; {remedy}")
         column_by_name[name] = number
 
 

@@ -79,7 +79,8 @@ def training_set(table: AbstractTable, choice: ColumnChoice, task: str | None, n
     if choice.exposure and table_order[-1] != choice.exposure:
         encoding = replace(encoding, exposure_place=table_order.index(choice.exposure))
     faults.check()
-    check_column_names(encoding.inputs, f"{table.where}: inputs")
+    remedy = "at least one of them encodes a category or missing cells of a table column; rename that column"
+    check_column_names(encoding.inputs, f"{table.where}: inputs", remedy=remedy)
     table_targets = targets_of(cells[num_features:], chosen_task, table.where, rows)
     is_regression = bool(features) and table_targets.task == "regression"
     skip_option = None if left_out else table.skip_option

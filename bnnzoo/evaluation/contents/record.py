@@ -14,7 +14,7 @@ from scipy import special
 
 from bnnzoo.data.columns.bounds import are_bounds
 from bnnzoo.errors import BnnzooError, DamagedError, UsageError
-from bnnzoo.files.shell import quoted
+from bnnzoo.files.shell import quoted, resume_call
 from bnnzoo.finding import Finding, from_json, spell_settings, spelling
 from bnnzoo.recipe import Recipe, recipe_from
 from bnnzoo.store import schema
@@ -90,7 +90,7 @@ class Record:
         """
         sizes = self.tree["posterior"].sizes if "posterior" in self.tree.children else {}
         if not sizes.get("draw", 0):
-            raise BnnzooError(f"{self.name}: has no draws yet; continue it with bnnzoo resume {quoted(self.path)}")
+            raise BnnzooError(f"{self.name}: has no draws yet; continue it with {resume_call(self.path)}")
         return sizes["chain"], sizes["draw"]
 
     @functools.cached_property

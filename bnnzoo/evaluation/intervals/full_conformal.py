@@ -12,6 +12,7 @@ from bnnzoo.data.columns.bounds import uncensored_rows
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.formulas import conformal_bayes
 from bnnzoo.evaluation.formulas.conformal_bayes import ConformalBayes
+from bnnzoo.evaluation.intervals.split_conformal import least_rows
 from bnnzoo.evaluation.predictions import loo, mixture
 from bnnzoo.evaluation.predictions.mixture import DrawMixture
 from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution
@@ -69,7 +70,7 @@ def prepare(predictor: Predictor, level: float) -> Ready:
             for the level, or if the importance weights of the draws are unreliable.
     """
     if problem := objection(predictor):
-        raise UsageError(_refusal(predictor, problem))
+        raise UsageError(_refusal(predictor, level, problem))
     x, y = predictor.record.training_rows(_MAX_TRAINING_ROWS)
     if conformal_bayes.least_rank(1 - level, len(x)) < 2:
         least = math.ceil(round(1 / (1 - level), 6)) - 1
@@ -86,7 +87,7 @@ def prepare(predictor: Predictor, level: float) -> Ready:
     chains, count = thinned.record.shape
     log_likelihoods = thinned.log_likelihoods(x, y, np.arange(count))
     if loo.has_stuck_chains(log_likelihoods):
-        raise UsageError(_refusal(predictor, "all draws of each chain are equal"))
+        raise UsageError(_refusal(predictor, level, "all draws of each chain are equal"))
     weights = thinned.record.weights
     with np.errstate(divide="ignore"):
         log_weights = np.zeros(chains * count) if weights is None else np.log(weights)
@@ -192,12 +193,13 @@ def _check_weights(ready: Ready) -> None:
     limit = loo.good_pareto_k(len(conformal.log_weights))
     if typical > limit:
         problem = f"the importance weights of the draws are unreliable: Pareto k is {typical:.2f} (limit {limit:.2f})"
-        raise UsageError(_refusal(predictor, problem))
+        raise UsageError(_refusal(predictor, 1 - ready.conformal.alpha, problem))
 
 
-def _refusal(predictor: Predictor, problem: str) -> str:
+def _refusal(predictor: Predictor, level: float, problem: str) -> str:
     record = predictor.record
     remedy = "use [[calibration=FILE]] with rows that have targets and were used neither to train nor to test"
-    if record.has_test_rows and uncensored_rows(record.test_rows()[1]).all():
+    y_test = record.test_rows()[1] if record.has_test_rows else np.empty(0)
+    if len(y_test) >= least_rows(level) and uncensored_rows(y_test).all():
         remedy += ", or [[calibration=test]] for rows that are not the test rows of the run"
     return f"cannot compute conformal intervals without calibration rows: {problem}; {remedy}"

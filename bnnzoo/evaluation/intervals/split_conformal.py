@@ -68,6 +68,11 @@ def sets(
     return members
 
 
+def least_rows(level: float) -> int:
+    """Return the smallest number of calibration rows for the level."""
+    return math.ceil(round(level / (1 - level), 6))
+
+
 def _bayesian(
     predictor: Predictor, x: Shaped[np.ndarray, "row ..."], level: float
 ) -> tuple[Float[np.ndarray, "row target"], ...]:
@@ -85,9 +90,8 @@ def _rank(count: int, level: float) -> int:
     """
     rank = math.ceil((count + 1) * level - 1e-9)
     if rank > count:
-        least = math.ceil(round(level / (1 - level), 6))
         raise UsageError(
-            f"{setting('level', f'{level:g}')}: needs at least {least} calibration rows (got {count}); use a lower "
-            "level, or give more calibration rows"
+            f"{setting('level', f'{level:g}')}: needs at least {least_rows(level)} calibration rows (got {count}); "
+            "use a lower level, or give more calibration rows"
         )
     return rank

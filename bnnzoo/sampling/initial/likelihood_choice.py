@@ -175,7 +175,11 @@ def select_likelihood(
     if not is_likelihood_open(problem):
         return problem, ()
     by_row = _with_likelihood(problem, NOISE_BY_ROW)
-    if by_row is None:  # the model or the sampler supports only one noise level
+    if by_row is None:
+        work.note(
+            "selected noise model: one noise level for all rows, because the model or the sampler does not support one "
+            "noise level per row"
+        )
         return problem, ()
 
     if equal := _describe_equal_targets(problem):

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from bnnzoo import store
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
-from bnnzoo.files.shell import quoted
+from bnnzoo.files.shell import resume_call
 from bnnzoo.store import schema
 
 
@@ -59,7 +59,7 @@ def best_draw(problem: Problem, path: Path) -> Float[np.ndarray, " dim"]:
 def _shape(tree: xr.DataTree, path: Path) -> tuple[int, int]:
     sizes = tree[schema.POSTERIOR].sizes if schema.POSTERIOR in tree.children else {}
     if not all(sizes.get(dim) for dim in schema.SAMPLED):
-        raise UsageError(f"{path}: [[init]]: the run has no draws yet; continue it with bnnzoo resume {quoted(path)}")
+        raise UsageError(f"{path}: [[init]]: the run has no draws yet; continue it with {resume_call(path)}")
     return sizes[schema.CHAIN], sizes[schema.DRAW]
 
 

@@ -13,7 +13,8 @@ from jaxtyping import PyTree
 
 from bnnzoo.assembly import Problem
 from bnnzoo.errors import UsageError
-from bnnzoo.files.shell import quoted
+from bnnzoo.files.shell import resume_call
+from bnnzoo.finding import setting
 from bnnzoo.recipe import Part, fields_of
 from bnnzoo.recipe.parts import validate
 from bnnzoo.sampling.seconds import Seconds
@@ -95,10 +96,8 @@ def check(saved: Checkpoint, run: Unfinished, problem: Problem) -> None:
         )
         remedy = "start the run again with [[force=True]]"
         if earlier_checkpoint is not None:
-            remedy = (
-                f"go back to an earlier checkpoint with: bnnzoo resume {quoted(run.out)} --from-part "
-                f"{earlier_checkpoint.num_parts}, or {remedy}"
-            )
+            call = resume_call(run.out, setting("from_part", earlier_checkpoint.num_parts))
+            remedy = f"go back to an earlier checkpoint with {call}, or {remedy}"
         raise UsageError(
             f"{run.folder}: damaged: its checkpoint's {' and '.join(reasons)} do not match this run; {remedy}"
         )

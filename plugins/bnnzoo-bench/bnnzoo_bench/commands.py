@@ -36,8 +36,9 @@ def run(
         typer.Option(
             "--methods",
             help="comma-separated methods: default (the model and sampler that bnnzoo sample chooses), MODEL:SAMPLER, "
-            "recipe.yaml, package.module:Class, or a peer (mean, linear, gp, catboost, ngboost, or a peer that "
-            "another package offers); SAMPLER for references; default: default,linear,gp",
+            "recipe.yaml, package.module:Class, or a peer (mean, linear, gp, catboost, ngboost, laplace-torch, "
+            "realmlp, tabm, or a peer that another package offers); SAMPLER for references; default: "
+            "default,linear,gp",
             show_default=False,
         ),
     ] = None,

@@ -110,7 +110,7 @@ class CatBoost:
                 del info
                 return time.monotonic() < end
 
-        train, held_out = _split(len(y), seed)
+        train, held_out = split_rows(len(y), seed)
         self.model = catboost.CatBoostRegressor(
             loss_function="RMSEWithUncertainty",
             iterations=5000,
@@ -141,7 +141,7 @@ class NgBoost:
         del seconds
         from ngboost import NGBRegressor  # pyright: ignore[reportMissingImports]
 
-        train, held_out = _split(len(y), seed)
+        train, held_out = split_rows(len(y), seed)
         self.model = NGBRegressor(n_estimators=2000, learning_rate=0.02, random_state=seed, verbose=False)
         self.model.fit(x[train], y[train], X_val=x[held_out], Y_val=y[held_out], early_stopping_rounds=50)
 
@@ -155,7 +155,7 @@ def _with_intercept(x: np.ndarray) -> np.ndarray:
     return np.column_stack([np.ones(len(x)), x])
 
 
-def _split(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def split_rows(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Divide `count` rows at random, and return the indices of the training rows and of the held-out rows."""
     order = np.random.default_rng(seed).permutation(count)
     size = max(1, round(_HELD_OUT * count))

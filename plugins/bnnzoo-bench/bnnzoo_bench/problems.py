@@ -36,7 +36,7 @@ class Problem(NamedTuple):
     @property
     def is_reference(self) -> bool:
         """Whether the problem is a reference posterior. The reference fixes the model, and each method is a sampler."""
-        return self.path.suffix == ".nc"
+        return self.path.suffix == ".nc" and not self.path.is_dir()
 
     @property
     def is_diabetes(self) -> bool:

@@ -46,6 +46,11 @@ def test_a_folder_of_problems_has_all_of_them(tmp_path):
     assert [problem.name for problem in find_problems([tmp_path / "all"])] == ["a", "b"]
 
 
+def test_a_problem_folder_may_have_the_suffix_of_a_reference(tmp_path):
+    (problem,) = find_problems([make_folder(tmp_path / "p.nc", np.ones((2, 2)), [[1], [0]])])
+    assert not problem.is_reference
+
+
 def test_without_a_path_the_problem_is_diabetes():
     (problem,) = find_problems([])
     assert read_rows(problem, 0, seed=0).x.shape == (398, 10)

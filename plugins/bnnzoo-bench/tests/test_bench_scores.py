@@ -7,7 +7,16 @@ import pytest
 import scoringrules
 from bnnzoo_bench import Distribution, Normal, Peer, StudentT, score
 from bnnzoo_bench.peers import CatBoost, GaussianProcess, Linear, Mean, NgBoost
+from bnnzoo_bench.torch_peers import LaplaceTorch, RealMlp, TabM
 from scipy import stats
+
+NEED_PACKAGES = {
+    CatBoost: "catboost",
+    NgBoost: "ngboost",
+    LaplaceTorch: "laplace",
+    RealMlp: "pytabkit",
+    TabM: "pytabkit",
+}
 
 
 def rows(count=300, seed=0):
@@ -97,10 +106,10 @@ def test_the_gaussian_process_uses_at_most_two_thousand_rows(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("peer_class", [CatBoost, NgBoost])
+@pytest.mark.parametrize(("peer_class", "module"), NEED_PACKAGES.items())
 @pytest.mark.filterwarnings("ignore")
-def test_boosting_beats_the_mean(peer_class):
-    pytest.importorskip(peer_class.requires)
+def test_boosting_and_networks_beat_the_mean(peer_class, module):
+    pytest.importorskip(module)
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, size=(300, 2))
     y = np.sin(3 * x[:, 0]) + 0.1 * rng.normal(size=300)
@@ -112,7 +121,7 @@ def test_boosting_beats_the_mean(peer_class):
 
 
 def test_peers_and_distributions_follow_the_protocols():
-    assert all(isinstance(peer(), Peer) for peer in (Mean, Linear, GaussianProcess, CatBoost, NgBoost))
+    assert all(isinstance(peer(), Peer) for peer in (Mean, Linear, GaussianProcess, *NEED_PACKAGES))
     assert isinstance(Normal(np.zeros(2), 1.0), Distribution)
     assert Normal(np.zeros(2), 1.0).quantile([0.1, 0.5, 0.9]).shape == (3, 2)
     assert Normal(np.zeros(2), 1.0).cdf(np.zeros((5, 2))).shape == (5, 2)

@@ -73,8 +73,13 @@ def serve(
         typer.Option("--task", help="kind of target; default: determined from the data", show_default=False),
     ] = None,
     sampling: Annotated[
-        Literal["replacement", "disjoint"], typer.Option("--sampling", help="disjoint: use no row twice in a step")
-    ] = "replacement",
+        Literal["replacement", "disjoint"] | None,
+        typer.Option(
+            "--sampling",
+            help="disjoint: use no row twice in a step; conflicts with --epsilon, which uses all rows",
+            show_default="replacement",
+        ),
+    ] = None,
     noise_sd: Annotated[
         float,
         typer.Option("--noise-sd", min=0, help="sd of normal noise added to the sum of differences"),

@@ -20,6 +20,7 @@ from bnnzoo.assembly import Problem
 from bnnzoo.data import Dataset, load, load_like
 from bnnzoo.errors import UsageError
 from bnnzoo.files.atomic import replacing
+from bnnzoo.finding import setting
 from bnnzoo.posterior import AbstractPosterior
 from bnnzoo.posterior.backend import arithmetic
 from bnnzoo_federated.account import check_folder
@@ -56,7 +57,7 @@ class Party:
         folder: str | Path,
         *,
         batch_size: int | None = None,
-        sampling: Literal["replacement", "disjoint"] = "replacement",
+        sampling: Literal["replacement", "disjoint"] | None = None,
         noise_sd: float = 0.0,
         privacy: Privacy | None = None,
         public: Any = None,
@@ -72,7 +73,8 @@ class Party:
                 same folder.
             batch_size: rows per step, K. Without `privacy` a number is required. With `privacy` all rows are used, and
                 the value must be None.
-            sampling: `replacement`, or `disjoint` to use no row twice in a step. It has no effect with `privacy`.
+            sampling: `replacement` (the default), or `disjoint` to use no row twice in a step. With `privacy` all rows
+                are used, and the value must be None.
             noise_sd: standard deviation of normal noise added to the sum of d, in units of the log-likelihood. With
                 `privacy` the value must be above 0.
             privacy: the limits of differential privacy; None for a party without differential privacy.
@@ -98,11 +100,13 @@ class Party:
             if public is not None:
                 raise UsageError(f"{self.folder}: [[public]]: requires [[epsilon]], [[delta]] and [[clip]]; add them")
             public_rows = self._rows = load(data, target=target, task=task)
+            sampling = sampling or "replacement"
             batch_size = _checked_size(self.folder, batch_size, sampling, self._rows.num_data)
             if not (np.isfinite(noise_sd) and noise_sd >= 0):
                 raise UsageError(f"{self.folder}: [[noise_sd]]: must be >= 0 (got {noise_sd})")
         else:
-            public_rows, self._rows = _private_rows(self.folder, data, public, batch_size, target, task)
+            _refuse_batches(self.folder, batch_size=batch_size, sampling=sampling)
+            public_rows, self._rows = _private_rows(self.folder, data, public, target, task)
             privacy.check(str(self.folder), noise_sd)
             batch_size, sampling = self._rows.num_data, "disjoint"
         self._secret = _load_secret(self.folder / _SECRET) if secret is None else secret
@@ -253,18 +257,27 @@ def _checked_size(folder: Path, batch_size: int | None, sampling: str, num_rows:
     return batch_size
 
 
+def _refuse_batches(folder: Path, **settings: int | str | None) -> None:
+    """Raise an error if a setting of batches is given together with differential privacy.
+
+    Raises:
+        UsageError: if a value of `settings` is not None.
+    """
+    for name, value in settings.items():
+        if value is not None:
+            raise UsageError(
+                f"{folder}: {setting(name)}: conflicts with differential privacy, which uses all rows; remove it"
+            )
+
+
 def _private_rows(
-    folder: Path, data: Any, public: Any, batch_size: int | None, target: Sequence[str], task: str | None
+    folder: Path, data: Any, public: Any, target: Sequence[str], task: str | None
 ) -> tuple[Dataset, Dataset]:
     """Return the public rows and the party's rows, which have the columns and classes of the public rows.
 
     Raises:
-        UsageError: if an option is missing or conflicts with differential privacy, or if the rows cannot be used.
+        UsageError: if `public` is None, or if the rows cannot be used.
     """
-    if batch_size is not None:
-        raise UsageError(
-            f"{folder}: [[batch_size]]: conflicts with differential privacy, which uses all rows; remove it"
-        )
     if public is None:
         raise UsageError(
             f"{folder}: [[public]]: missing; give a table with the same columns that is not confidential, for "

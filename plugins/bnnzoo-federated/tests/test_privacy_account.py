@@ -203,6 +203,7 @@ def test_a_folder_with_answers_without_privacy_gets_no_account(tmp_path):
         ({"noise_sd": 0.0}, r"noise_sd: must be > 0 for differential privacy \(got 0.0\)"),
         ({"noise_sd": 0.01}, r"clip: too large: epsilon 2 and delta 1e-05 allow no answer \(got 0.2\); use a smaller"),
         ({"batch_size": 20}, "batch_size: conflicts with differential privacy, which uses all rows; remove it"),
+        ({"sampling": "disjoint"}, "sampling: conflicts with differential privacy, which uses all rows; remove it"),
         ({"public": None}, "public: missing; give a table with the same columns"),
         ({"privacy": None}, "public: requires epsilon, delta and clip; add them"),
         ({"privacy": None, "public": None}, "batch_size: missing; add it, or use differential privacy"),
@@ -292,7 +293,8 @@ def test_runs_are_joined_only_if_the_parties_have_the_same_rows(tmp_path):
     x, y = tables()[2]
     parties["b"] = Party((x, y[::-1]), tmp_path / "b", batch_size=30)
     other = run_with(parties, tmp_path / "3.nc", **{**lengths, "seed": 3})
-    with pytest.raises(UsageError, match=r"3\.nc: its training rows differ from those of .*1\.nc"):
+    message = r"3\.nc: its training rows differ from those of .*1\.nc; join only runs with the same parties"
+    with pytest.raises(UsageError, match=message):
         bnnzoo.concat([first, other])
 
 
