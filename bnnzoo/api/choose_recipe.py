@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bnnzoo.errors import UsageError
+from bnnzoo.files.shell import sample_call
 from bnnzoo.plugins import registry
 from bnnzoo.recipe import PARTS, Layer, PartLayer, Recipe, Value, part_names, read_layer, recipe_from, resolve
 
@@ -121,7 +122,7 @@ def recipe_rule(dataset: Dataset) -> tuple[str, str]:
     if dataset.task == "density":
         raise UsageError(
             f"{dataset.name}: the data have no inputs, so no recipe is chosen for them; name a model and a sampler, as "
-            "in bnnzoo sample autoregressive nuts --data FILE"
+            f"in {sample_call('autoregressive', 'nuts', '[[data=FILE]]')}"
         )
     rows = f"{dataset.num_data} rows"
     if dataset.x.ndim > 2:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from bnnzoo import store
 from bnnzoo.data import Unseen
-from bnnzoo.data.formats.frames import EXPOSURE, is_frame, with_exposure
+from bnnzoo.data.formats.frames import EXPOSURE, is_frame, with_exposure, with_index_of
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.intervals import prediction_intervals
 from bnnzoo.evaluation.intervals.prediction_intervals import LEVEL, Interval
@@ -51,6 +51,8 @@ class AbstractRunPredictions:
     ) -> pd.DataFrame:
         """Return a table of the predictive distribution in original units, one row per input.
 
+        If the inputs are a data frame of pandas, the table has the same index.
+
         Regression: the columns are mean, sd, aleatoric_sd, epistemic_sd, q05, q50 and q95. They have a prefix
         `<target>_` if there are several targets. Classification: the columns are p_<class> for each class, entropy, and
         predicted (the most probable class). Density: the column is log_density. With `draws`, the result for a density
@@ -85,11 +87,11 @@ class AbstractRunPredictions:
         rows = self._rows(x, unseen, exposure)
         if interval is None:
             prediction_intervals.refuse_without_interval(level, calibration)
-            return prediction_table.table(self.predictor, rows, seed=seed)
+            return with_index_of(x, prediction_table.table(self.predictor, rows, seed=seed))
         ends = prediction_intervals.table(
             self.predictor, rows, interval, level, calibration=calibration, observer=observer
         )
-        return pd.concat([prediction_table.table(self.predictor, rows, seed=seed), ends], axis=1)
+        return with_index_of(x, pd.concat([prediction_table.table(self.predictor, rows, seed=seed), ends], axis=1))
 
     def predict_interval(
         self,
@@ -105,8 +107,9 @@ class AbstractRunPredictions:
         """Return an interval, or a set of classes, that contains the target with probability `level`.
 
         Regression: the columns are `lower` and `upper` in original units, with a prefix `<target>_` if there are
-        several targets. Classification: the column `set` contains the names of classes, separated by `|`. See
-        docs/evaluation.md for the methods and their guarantees.
+        several targets. Classification: the column `set` contains the names of classes, separated by `|`. If the inputs
+        are a data frame of pandas, the table has the same index. See docs/evaluation.md for the methods and their
+        guarantees.
 
         Args:
             x: inputs, as for `predict`.
@@ -126,9 +129,10 @@ class AbstractRunPredictions:
                 intervals, or if there are too few rows for conformal intervals.
         """
         rows = self._rows(x, unseen, exposure)
-        return prediction_intervals.table(
+        ends = prediction_intervals.table(
             self.predictor, rows, interval, level, calibration=calibration, observer=observer
         )
+        return with_index_of(x, ends)
 
     def predictive(
         self,

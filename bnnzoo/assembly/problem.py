@@ -17,7 +17,7 @@ from bnnzoo.assembly.description import Description
 from bnnzoo.assembly.network_posterior import build_posterior
 from bnnzoo.assembly.positions import positions_of_chains
 from bnnzoo.assembly.recipe_parts import (
-    check_exposure,
+    check_columns,
     check_init,
     check_targets,
     likelihood_task,
@@ -96,8 +96,7 @@ class Problem:
         dataset = load_recipe_data(recipe) if dataset is None else dataset
         dataset = dataset.as_task(recipe.task or likelihood_task(recipe))
         parts = make_parts(recipe, dataset.signature, model)
-        if dataset.signature.exposure:
-            check_exposure(parts.likelihood, dataset.signature.exposure)
+        check_columns(parts.likelihood, dataset.signature)
         if recipe.likelihood is not None and recipe.likelihood.name:
             dataset = dataclasses.replace(dataset, notes=tuple(n for n in dataset.notes if TAKEN_AS_NUMBERS not in n))
         for rows in filter(None, (dataset, dataset.test)):  # before the split: messages count the rows of the file
@@ -250,7 +249,7 @@ class Problem:
             UsageError: if the posterior was made in Python.
         """
         if self.description is None:
-            raise UsageError("the posterior was made in Python, so it has no model; use bnnzoo sample MODEL SAMPLER")
+            raise UsageError("the posterior was made in Python, so it has no model; use bnnzoo.sample(MODEL, SAMPLER)")
         return self.description
 
     @property

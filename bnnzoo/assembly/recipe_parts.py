@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bnnzoo.data import Dataset, Signature
+from bnnzoo.data.checks.check import refuse_equal_columns
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 from bnnzoo.models import AbstractModel
@@ -108,16 +109,21 @@ def likelihood_task(recipe: Recipe) -> str | None:
     return registry.load("likelihoods", recipe.likelihood.name).task
 
 
-def check_exposure(likelihood: AbstractLikelihood, column: str) -> None:
-    """Check that the likelihood has a rate, because a rate is the only quantity that an exposure multiplies.
+def check_columns(likelihood: AbstractLikelihood, signature: Signature) -> None:
+    """Check the names of the targets, and the exposure if there is one.
+
+    An exposure requires a likelihood with a rate, because a rate is the only quantity that an exposure multiplies.
 
     Raises:
-        UsageError: if the likelihood has no rate. The message names likelihoods that have a rate.
+        UsageError: if two targets would share a column of predictions, or if there is an exposure but the likelihood
+            has no rate. The message names likelihoods that have a rate.
     """
-    if not has_rates(likelihood):
+    if signature.task == "regression":
+        refuse_equal_columns(signature.target_names)
+    if signature.exposure and not has_rates(likelihood):
         name = registry.describe_part("likelihoods", uncensored(likelihood))
         raise UsageError(
-            f"{setting('exposure', column)}: {name} has no rate that an exposure could multiply; use "
+            f"{setting('exposure', signature.exposure)}: {name} has no rate that an exposure could multiply; use "
             "[[likelihood=poisson]], negative-binomial or zero-inflated-poisson"
         )
 

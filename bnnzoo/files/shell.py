@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -24,3 +25,16 @@ def resume_call(run: str | Path | None, *settings: str) -> str:
     if spelling() == "keywords":
         return f"bnnzoo.resume({', '.join([repr(str(run)), *settings])})"
     return " ".join(["bnnzoo resume", quoted(run), *settings])
+
+
+def sample_call(model: str, sampler: str, *settings: str) -> str:
+    """Return the call that makes a run, as a shell command or in Python, in the notation that `spelling` returns.
+
+    Args:
+        model: the name of the model.
+        sampler: the name of the sampler.
+        settings: placeholders of further settings, from `bnnzoo.finding.setting`.
+    """
+    if spelling() == "keywords":
+        return f"bnnzoo.sample({', '.join([json.dumps(model), json.dumps(sampler), *settings])})"
+    return " ".join(["bnnzoo sample", model, sampler, *settings])

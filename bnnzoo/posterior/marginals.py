@@ -162,6 +162,8 @@ def _cdf_of_student_t(distribution: dist.StudentT, value: Float[Array, "..."]) -
     is_four = df == 4
     squares = t**2
     sine = jnp.where(jnp.isinf(squares), jnp.sign(t), t / jnp.sqrt(4 + squares))
-    closed = (1 + sine * (1 + 2 / (4 + squares))) / 2
+    # Probability beyond |t|, without the cancellation of 1 - P(|T| <= |t|), which would remove the tails.
+    tail = (4 / (4 + squares)) ** 2 * (2 + jnp.abs(sine)) / (2 * (1 + jnp.abs(sine))) ** 2
+    closed = jnp.where(t < 0, tail, 1 - tail)
     general = _cdf_on_support(dist.StudentT(jnp.where(is_four, 1.0, df)), jnp.where(is_four, 0.0, t))
     return jnp.where(is_four, closed, general)

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from bnnzoo.errors import BnnzooError, UsageError
-from bnnzoo.files.shell import quoted
-from bnnzoo.finding import setting
+from bnnzoo.files.shell import quoted, sample_call
+from bnnzoo.finding import setting, spelling
 from bnnzoo.plugins import failures, registry
 from bnnzoo.recipe import duration, mesh, yaml
 from bnnzoo.recipe.fields import fields_of
@@ -66,12 +66,14 @@ def resolve(
     missing_kinds = [kind for kind in ("model", "sampler") if not parts[kind].name]
     if len(missing_kinds) == 2:
         problems.append(
-            "no model and no sampler; name both, such as bnnzoo sample mdn penalty, or give only "
+            f"no model and no sampler; name both, such as {sample_call('mdn', 'penalty')}, or give only "
             "[[data=FILE]], so that bnnzoo chooses both; bnnzoo list shows all names"
         )
     elif missing_kinds:
+        # bnnzoo.sample has no keyword for recipe files.
+        config = ", or give a [[config]] that names one" if spelling() == "options" else ""
         problems.append(
-            f"no {missing_kinds[0]}; name one (bnnzoo sample MODEL SAMPLER), or give a [[config]] that names one; "
+            f"no {missing_kinds[0]}; name one ({sample_call('MODEL', 'SAMPLER')}){config}; "
             f"bnnzoo list {missing_kinds[0]}s shows all names"
         )
     problems += _missing_parts(parts, merged)

@@ -7,7 +7,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 
 from bnnzoo.data.checks.check import is_coarse
 from bnnzoo.data.formats.frames import is_frame
@@ -36,6 +36,22 @@ def integer_seed(random_state: Any) -> int:
     if isinstance(random_state, Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31))
+
+
+def calibration_pair(calibration: Any) -> tuple[Any, Any]:
+    """Return X and y of calibration rows.
+
+    Raises:
+        UsageError: if `calibration` is not a pair.
+        ValueError: if X and y do not have the same number of rows.
+    """
+    if not isinstance(calibration, tuple | list) or len(calibration) != 2:
+        raise UsageError(
+            f"calibration: must be a pair (X, y) of rows that were not used to fit (got {type(calibration).__name__})"
+        )
+    X, y = calibration
+    check_consistent_length(X, y)
+    return X, y
 
 
 def is_table(X: Any) -> bool:

@@ -14,8 +14,9 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from bnnzoo.data.columns.column_types import as_text
 from bnnzoo.evaluation.intervals import prediction_intervals
 from bnnzoo.evaluation.intervals.prediction_intervals import LEVEL, Interval
+from bnnzoo.evaluation.predictions import predictive_samples
 from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution
-from bnnzoo.sklearn.arguments import integer_seed, is_table, refuse_weights
+from bnnzoo.sklearn.arguments import calibration_pair, integer_seed, is_table, refuse_weights
 from bnnzoo.sklearn.base import AbstractBayesian
 
 
@@ -96,8 +97,8 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
                 not exact.
 
         Raises:
-            UsageError: if there are too few calibration rows for conformal sets, or if calibration rows are given for
-                Bayesian sets.
+            UsageError: if there are too few calibration rows for conformal sets, if calibration rows are given for
+                Bayesian sets, or if they are not a pair (X, y).
             ValueError: if a calibration label is not in `classes_`.
         """
         x = self._inputs(X)
@@ -106,18 +107,24 @@ class BayesianClassifier(ClassifierMixin, AbstractBayesian):
         names = predictor.signature.class_names
         rows = None
         if calibration is not None:
-            labels = [as_text(label) for label in calibration[1]]
+            rows_x, rows_y = calibration_pair(calibration)
+            labels = [as_text(label) for label in column_or_1d(rows_y)]
             if unknown := sorted(set(labels) - set(names)):
                 raise ValueError(
                     f"calibration: class {unknown[0]!r} does not occur in the training rows; remove rows of this class"
                 )
             index = np.array([names.index(label) for label in labels], np.int32)
-            rows = prediction_intervals.checked_calibration(predictor, self._inputs(calibration[0]), index)
+            rows = prediction_intervals.checked_calibration(predictor, self._inputs(rows_x), index)
         members = prediction_intervals.sets(predictor, x, interval, level, calibration=rows)
         return members[:, [names.index(as_text(label)) for label in self.classes_]]
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Shaped[np.ndarray, "row sample"]:
-        """Return labels drawn from the predictive distribution, with shape [row, sample]."""
+        """Return labels drawn from the predictive distribution, with shape [row, sample].
+
+        Raises:
+            UsageError: if `n_samples` is not a whole number of at least 1.
+        """
+        predictive_samples.check_count("n_samples", n_samples)
         chances = self.predict_proba(X).cumsum(1)
         uniform = np.random.default_rng(integer_seed(random_state)).uniform(size=(len(chances), n_samples))
         index = (uniform[:, :, None] > chances[:, None, :]).sum(2)

@@ -16,9 +16,9 @@ from bnnzoo.data.formats.frames import is_frame
 from bnnzoo.errors import UsageError
 from bnnzoo.evaluation.intervals import prediction_intervals
 from bnnzoo.evaluation.intervals.prediction_intervals import LEVEL, Interval
-from bnnzoo.evaluation.predictions import predictive_samples
+from bnnzoo.evaluation.predictions import prediction_table, predictive_samples
 from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution
-from bnnzoo.sklearn.arguments import integer_seed, is_table, refuse_weights
+from bnnzoo.sklearn.arguments import calibration_pair, integer_seed, is_table, refuse_weights
 from bnnzoo.sklearn.base import AbstractBayesian
 
 
@@ -79,12 +79,10 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
         x = self._inputs(X)
         predictor = self.run_.predictor
         moments, scaler = predictor.moments(x), predictor.scaler
-        mean = self._shape_targets(moments.mean * scaler.y_sd.astype(np.float64) + scaler.y_mean)
-        return (
-            (mean, self._shape_targets(np.sqrt(moments.aleatoric + moments.epistemic) * scaler.y_sd))
-            if return_std
-            else mean
-        )
+        mean = moments.mean * scaler.y_sd.astype(np.float64) + scaler.y_mean
+        sd = np.sqrt(moments.aleatoric + moments.epistemic) * scaler.y_sd
+        prediction_table.warn_if_infinite(mean, sd if return_std else mean, stacklevel=3)
+        return (self._shape_targets(mean), self._shape_targets(sd)) if return_std else self._shape_targets(mean)
 
     def predict_quantiles(
         self, X: Any, quantiles: float | Sequence[float] = (0.05, 0.5, 0.95)
@@ -123,30 +121,31 @@ class BayesianRegressor(RegressorMixin, AbstractBayesian):
 
         Raises:
             UsageError: if there are too few calibration rows for conformal intervals, if their targets do not fit the
-                model or are censored, or if calibration rows are given for Bayesian intervals.
+                model or are censored, if calibration rows are given for Bayesian intervals, or if they are not a pair
+                (X, y).
         """
         x = self._inputs(X)
         prediction_intervals.refuse_unused_calibration(interval, calibration)
         predictor, rows = self.run_.predictor, None
         if calibration is not None:
-            rows = prediction_intervals.calibration_rows(predictor, self._calibration_pair(*calibration))
+            rows = prediction_intervals.calibration_rows(predictor, self._checked_pair(*calibration_pair(calibration)))
         interval_ends = prediction_intervals.intervals(predictor, x, interval, level, calibration=rows)
         return np.moveaxis(self._shape_targets(interval_ends), 0, -1)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float[np.ndarray, "row ..."]:
-        """Sample the predictive distribution: [row, sample], or [row, target, sample] for several targets."""
-        x = self._inputs(X)
-        seed = integer_seed(random_state)
-        blocks, sample_numbers = [], None
-        for _, samples in predictive_samples.samples(self.run_.predictor, x, seed=seed):
-            if sample_numbers is None:  # all rows use the same draws, so that each sample is one function of x
-                sample_numbers = np.random.default_rng(seed).choice(
-                    len(samples), n_samples, replace=n_samples > len(samples)
-                )
-            blocks.append(samples[sample_numbers])
-        return np.moveaxis(self._shape_targets(np.concatenate(blocks, 1)), 0, -1)
+        """Sample the predictive distribution: [row, sample], or [row, target, sample] for several targets.
 
-    def _calibration_pair(self, X: Any, y: Any) -> tuple[Any, Any]:
+        A sample uses one draw of the posterior for all rows, and noise of its own; see `PredictiveDistribution.sample`.
+
+        Raises:
+            UsageError: if `n_samples` is not a whole number of at least 1.
+        """
+        x = self._inputs(X)
+        predictive_samples.check_count("n_samples", n_samples)
+        samples = predictive_samples.sample_rows(self.run_.predictor, x, n_samples, seed=integer_seed(random_state))
+        return np.moveaxis(self._shape_targets(samples), 0, -1)
+
+    def _checked_pair(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return X and y of calibration rows after the checks of `fit`."""
         if not self.censored:
             X, y = self._with_targets(X, y)

@@ -15,6 +15,8 @@ import h5py
 import numpy as np
 
 from bnnzoo.errors import DamagedError, UsageError
+from bnnzoo.files.shell import sample_call
+from bnnzoo.finding import setting
 from bnnzoo.store import attributes, checkpoint, command, hdf5_validation, run_parts
 from bnnzoo.store.checkpoint import Checkpoint
 from bnnzoo.store.run_parts import Unfinished, parts_folder
@@ -34,7 +36,8 @@ def check(path: Path) -> None:
         _check_attributes(run_parts.load(parts_folder(path))).check()
         return
     if not path.exists():
-        raise UsageError(f"{path}: no such run; create it with bnnzoo sample MODEL SAMPLER -o {path}")
+        call = sample_call("MODEL", "SAMPLER", setting("out", path))
+        raise UsageError(f"{path}: no such run; create it with {call}")
     hdf5_validation.check(path)
     with h5py.File(path, "r") as file:
         if "recipe" not in file.attrs or POSTERIOR not in file:

@@ -262,3 +262,16 @@ def test_rows_that_do_not_count_leave_the_density_as_it_is():
     slopes = [jax.grad(posterior.log_density)(theta) for posterior in (exact, filled)]
     np.testing.assert_allclose(*slopes, rtol=1e-3, atol=1e-3)
     assert float(jnp.sum(filled.log_likelihoods(theta)[117:])) == 0
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda: bnnzoo.open("gone.nc"), 'create it with bnnzoo.sample("MODEL", "SAMPLER", out="gone.nc")'),
+        (bnnzoo.sample, 'name both, such as bnnzoo.sample("mdn", "penalty"), or give only data="FILE", so'),
+        (lambda: bnnzoo.sample("mlp"), 'no sampler; name one (bnnzoo.sample("MODEL", "SAMPLER")); bnnzoo list'),
+    ],
+)
+def test_a_message_in_python_has_no_shell_command_with_keywords(use, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        use()

@@ -21,6 +21,7 @@ from bnnzoo.data import load
 from bnnzoo.errors import InterruptedRunError, UsageError
 from bnnzoo.evaluation.predictions import predictive_samples
 from bnnzoo.sklearn import BayesianClassifier, BayesianRegressor
+from bnnzoo.sklearn.arguments import calibration_pair
 
 SMALL = {
     "model": "linear",
@@ -163,19 +164,31 @@ def test_classes_keep_their_names():
     assert list(estimator.run_.predict(x)["predicted"]) == list(estimator.predict(x))
 
 
-def test_a_sample_is_of_one_draw_at_all_rows(monkeypatch):
-    """Rows are processed in blocks, and a sample uses the same draw in each block."""
-    estimator = BayesianRegressor()
-    draws = np.arange(50.0)[:, None, None] + np.zeros((50, 3, 1))
-    blocks = [(None, draws), (None, draws[:, :2])]
-    monkeypatch.setattr(predictive_samples, "samples", lambda predictor, x, seed: iter(blocks))
-    estimator.run_, estimator._flat = types.SimpleNamespace(predictor=None), True
-    monkeypatch.setattr(estimator, "_inputs", lambda X: X)
-    for random_state in (0, None, np.random.RandomState(1)):
-        samples = estimator.sample_y(np.zeros((5, 1)), 4, random_state=random_state)
-        assert samples.shape == (5, 4)
-        np.testing.assert_array_equal(samples, np.tile(samples[:1], (5, 1)))
-        assert len(set(samples[0])) == 4
+@pytest.mark.filterwarnings("ignore::bnnzoo.errors.BnnzooWarning")
+def test_samples_are_those_of_the_predictive_distribution():
+    """More samples than draws are all different, because each has its own noise."""
+    x = np.linspace(-1, 1, 20)[:, None]
+    estimator = BayesianRegressor(**QUICK).fit(x, x[:, 0])
+    for random_state in (3, np.int64(3)):
+        samples = estimator.sample_y(x[:2], 3000, random_state=random_state)
+        np.testing.assert_array_equal(samples.T, estimator.predict_distribution(x[:2]).sample(3000, seed=3))
+    assert len(np.unique(samples[0])) > 2990
+    assert estimator.sample_y(x[:2], 4, random_state=np.random.RandomState(1)).shape == (2, 4)
+
+
+def test_wrong_arguments_of_estimators_are_refused(monkeypatch):
+    x = np.zeros((2, 1))
+    signature = types.SimpleNamespace(class_names=("0", "1"))
+    for cls, method in ((BayesianRegressor, "predict_interval"), (BayesianClassifier, "predict_set")):
+        estimator = estimator_of(cls, monkeypatch, signature=signature)
+        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+            getattr(estimator, method)(x, calibration=(x, np.zeros(3)))
+        monkeypatch.setattr(estimator, "predict_proba", lambda X: np.zeros((2, 2)), raising=False)
+        with pytest.raises(UsageError, match="n_samples: must be a whole number, 1 or more"):
+            estimator.sample_y(x, 0)
+    for calibration in ("test", 3, (x,), x):
+        with pytest.raises(UsageError, match=r"calibration: must be a pair \(X, y\) of rows"):
+            calibration_pair(calibration)
 
 
 @pytest.mark.long
@@ -242,9 +255,8 @@ def test_predictions_are_in_the_units_of_the_targets(flat, monkeypatch):
         requests.append((levels, seed))
         return quantiles
 
-    blocks = [(None, quantiles[:, :1]), (None, quantiles[:, 1:])]
     monkeypatch.setattr(predictive_samples, "quantiles", fake_quantiles)
-    monkeypatch.setattr(predictive_samples, "samples", lambda predictor, x, seed: iter(blocks))
+    monkeypatch.setattr(predictive_samples, "sample_rows", lambda predictor, x, count, seed: quantiles[:count])
     estimator = estimator_of(BayesianRegressor, monkeypatch, moments=lambda x: moments, scaler=scaler)
     estimator._flat = flat
     of = (lambda values: values[:, 0]) if flat else (lambda values: values)
@@ -255,9 +267,7 @@ def test_predictions_are_in_the_units_of_the_targets(flat, monkeypatch):
     by_row = np.moveaxis(quantiles, 0, -1)  # row, target, quantile
     np.testing.assert_array_equal(estimator.predict_quantiles(np.zeros((2, 1)), [0.1, 0.5, 0.8]), of(by_row))
     assert requests == [((0.1, 0.5, 0.8), 5)]
-    samples = estimator.sample_y(np.zeros((2, 1)), 3)
-    np.testing.assert_array_equal(np.sort(samples, -1), of(by_row))  # each draw once
-    assert estimator.sample_y(np.zeros((2, 1)), 5).shape == (*of(by_row).shape[:-1], 5)
+    np.testing.assert_array_equal(estimator.sample_y(np.zeros((2, 1)), 3), of(by_row))
 
 
 def test_sampled_classes_have_their_names_and_probabilities(monkeypatch):

@@ -17,7 +17,7 @@ from bnnzoo.cli import output
 from bnnzoo.cli.output import echo, echo_csv, print_json, print_record, print_rows, print_table, print_warning
 from bnnzoo.cli.part_command import split_fields
 from bnnzoo.errors import BnnzooWarning, GateError
-from bnnzoo.files.shell import quoted, resume_call
+from bnnzoo.files.shell import quoted, resume_call, sample_call
 from bnnzoo.finding import Finding, from_json, sentences, setting, spell_settings, spelling_of, to_json
 from bnnzoo.plugins import registry
 from bnnzoo.progress import Progress
@@ -442,6 +442,12 @@ def test_a_message_names_the_shell_command_or_the_call_in_python():
     assert spell_settings(call, "options") == "bnnzoo resume 'a b.nc' --from-part 3"
     assert spell_settings(resume_call(Path("a b.nc"), setting("from_part", 3)), "keywords") == (
         "bnnzoo.resume('a b.nc', from_part=3)"
+    )
+    with spelling_of("options"):
+        command = sample_call("mlp", "nuts", setting("data", "a b.csv"))
+    assert spell_settings(command, "options") == "bnnzoo sample mlp nuts --data 'a b.csv'"
+    assert spell_settings(sample_call("mlp", "nuts", setting("data", "a b.csv")), "keywords") == (
+        'bnnzoo.sample("mlp", "nuts", data="a b.csv")'
     )
 
 

@@ -380,7 +380,7 @@ def test_scored_rows_and_uncensored_training_rows_are_no_calibration_rows():
 def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypatch):
     run, x = make("line.nc"), [[0.0]]
     message = (
-        r"sgld are biased, but intervals without calibration rows need exact draws; use calibration=\"FILE\" with rows"
+        r"sgld are biased, but intervals without calibration rows need exact draws; use calibration=\(X, y\) with rows"
     )
     biased = make("biased.nc", "sgld")
     with pytest.raises(UsageError, match=message):
@@ -398,7 +398,7 @@ def test_intervals_without_a_guarantee_are_refused_with_a_remedy(make, monkeypat
         run.predict_interval(x, level=0.99, calibration="test")
     monkeypatch.setattr(full_conformal, "_MAX_TRAINING_ROWS", 50)
     message = (
-        r"99 training rows \(at most 50 are used\); use a lower level, .*, or calibration=\"FILE\" with at least 99"
+        r"99 training rows \(at most 50 are used\); use a lower level, .*, or calibration=\(X, y\) with at least 99"
     )
     with pytest.raises(UsageError, match=message):
         run.predict_interval(x, level=0.99)

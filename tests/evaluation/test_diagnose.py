@@ -438,7 +438,7 @@ def test_the_verdict_names_the_first_problem():
         ({"ebfmi": 0.1}, "convergence", "ebfmi", "E-BFMI 0.1, must be at least 0.3"),
         ({"diverging": 0.2}, "validity", "diverging", "divergent steps 0.2"),
         ({"still_chains": 1}, "validity", "still_chains", "stuck chains"),
-        ({"draws_requested": 9000}, "validity", "draws", "bnnzoo resume"),
+        ({"draws_requested": 9000}, "validity", "draws", "continue with bnnzoo.resume"),
     ],
 )
 def test_a_violated_limit_is_a_finding(change, topic, kind, message):

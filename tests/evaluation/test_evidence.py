@@ -6,6 +6,7 @@ Each statistical test has a false-alarm level of one in a million (|z| <= 4.89) 
 from __future__ import annotations
 
 import json
+import re
 import types
 from typing import Any
 
@@ -212,7 +213,12 @@ def test_runs_without_evidence_name_the_command_for_it(tmp_path, capsys):
     run = bnnzoo.sample("linear", "random-walk", **options, out=out)
     assert cli.run(["evidence", str(out)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "log p(D) cannot be computed from random-walk draws; run bnnzoo sample linear importance" in line
+    command = "run bnnzoo sample linear importance --sampler.proposal laplace, or sample with --likelihood-power from"
+    assert f"log p(D) cannot be computed from random-walk draws; {command} 0 to 1 and run bnnzoo evidence" in line
+    call = 'draws; use bnnzoo.sample("linear", bnnzoo.Importance(proposal="laplace")), or sample with likelihood_power'
+    with pytest.raises(UsageError, match=re.escape(call)) as caught:
+        run.evidence()
+    assert "--" not in str(caught.value)
     half = bnnzoo.sample("linear", "random-walk", **options, likelihood_power=0.5, out=tmp_path / "half.nc")
     with pytest.raises(UsageError, match=r"half.nc: evidence: .*must be 1 for a single run \(got 0\.5\)"):
         half.evidence()

@@ -23,10 +23,12 @@ from scipy import special, stats
 import bnnzoo
 from bnnzoo.api import entrances
 from bnnzoo.data import Scaler, Signature
+from bnnzoo.data.checks.check import PREDICTED_COLUMNS
 from bnnzoo.errors import BnnzooWarning, UsageError
 from bnnzoo.evaluation.contents.record import Record
 from bnnzoo.evaluation.formulas import blocking
 from bnnzoo.evaluation.predictions import new_rows, per_draw, prediction_table, predictive, predictive_samples
+from bnnzoo.evaluation.predictions.csv_text import csv_text
 from bnnzoo.evaluation.predictions.predictor import Predictor
 from bnnzoo.evaluation.scores import evaluate, familiarity, row_scores
 from bnnzoo.models import Cnn, Density, Linear
@@ -411,7 +413,7 @@ def test_a_table_of_several_targets_is_in_the_units_of_each(of_two, monkeypatch)
     quantiles = np.arange(18.0).reshape(3, 3, 2)
     monkeypatch.setattr(predictive_samples, "quantiles", lambda predictor, x, seed: quantiles)
     frame = prediction_table.table(of_two, np.zeros((3, 1), np.float32))
-    names = ["mean", "sd", "aleatoric_sd", "epistemic_sd", "q05", "q50", "q95"]
+    names = list(PREDICTED_COLUMNS[:-2])  # the last two are the ends of intervals
     assert list(frame) == [f"{target}_{name}" for target in "ab" for name in names]
     for target, expected in (("a", (10, 10.0, 6.0, 8.0)), ("b", (4, 5 * 160**0.5, 20.0, 60.0))):
         np.testing.assert_allclose(
@@ -420,6 +422,33 @@ def test_a_table_of_several_targets_is_in_the_units_of_each(of_two, monkeypatch)
     np.testing.assert_allclose(frame["b_mean"], [4, 14, -6])
     np.testing.assert_array_equal(frame[["a_q05", "a_q50", "a_q95"]], quantiles[..., 0].T)
     np.testing.assert_array_equal(frame[["b_q05", "b_q50", "b_q95"]], quantiles[..., 1].T)
+
+
+def test_targets_that_would_share_a_column_are_refused(of_two):
+    """The sd of `a_aleatoric` and the aleatoric sd of `a` would both be `a_aleatoric_sd`."""
+    message = "targets a and a_aleatoric: both would have the column a_aleatoric_sd in predictions; rename one"
+    values = dict.fromkeys(PREDICTED_COLUMNS, np.zeros((1, 2)))
+    with pytest.raises(UsageError, match=message):
+        prediction_table.by_target(("a", "a_aleatoric"), values)
+    assert len(set(prediction_table.by_target(("a", "a_mean"), values))) == 2 * len(values)
+    assert list(prediction_table.by_target(("a",), {"mean": np.zeros((1, 1))})) == ["mean"]
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 3)), columns=["x", "a", "a_aleatoric"])
+    with pytest.raises(UsageError, match=message):
+        bnnzoo.sample("linear", "random-walk", data=frame, target=["a", "a_aleatoric"])
+    density = {"warmup": 5, "draws": 5, "chains": 1, "init": "prior", "task": "density", "progress": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BnnzooWarning)
+        bnnzoo.sample("density", "random-walk", data=frame, **density)
+
+
+def test_an_infinite_sd_is_warned_about(of_two, monkeypatch):
+    parts = predictive.Moments(
+        np.zeros((3, 2)), np.ones((3, 2)), np.array([[1.0, 1], [1, np.inf], [1, 1]]), np.zeros(3)
+    )
+    monkeypatch.setattr(Predictor, "moments", lambda self, x: parts)
+    monkeypatch.setattr(predictive_samples, "quantiles", lambda predictor, x, seed: np.zeros((3, 3, 2)))
+    with pytest.warns(BnnzooWarning, match="the predictive sd is not finite in 1 of 3 rows, first in row 2"):
+        prediction_table.table(of_two, np.zeros((3, 1), np.float32))
 
 
 def test_a_log_density_of_several_targets_is_of_the_data_as_they_came(of_two, monkeypatch):
@@ -582,6 +611,20 @@ def test_columns_are_matched_by_name(regression, tmp_path):
         run.predict(path)
 
 
+def test_predictions_have_the_index_of_a_frame(regression, classification):
+    new_rows = pd.DataFrame(np.zeros((6, 2)), columns=["x0", "x1"])
+    for run, table in ((regression[0], _table(regression[1], 6, seed=9)), (classification, new_rows)):
+        plain = run.predict(table)
+        for index in (list("fedcba"), [3, 3, 1, 0, 0, 7]):
+            indexed = table.set_axis(index)
+            pd.testing.assert_frame_equal(run.predict(indexed), plain.set_axis(index))
+            both = run.predict(indexed, interval="bayesian")
+            ends = run.predict_interval(indexed, interval="bayesian")
+            pd.testing.assert_frame_equal(both, pd.concat([plain, ends.reset_index(drop=True)], axis=1).set_axis(index))
+            assert list(ends.index) == index
+            assert csv_text(both) == csv_text(both.reset_index(drop=True))
+
+
 def test_predict_to_files(regression, tmp_path):
     run, folder = regression
     table = _table(folder, 10, seed=9)
@@ -725,7 +768,7 @@ def test_evaluate_closes_the_groups_that_it_replaces(regression, tmp_path):
 @pytest.mark.usefixtures("as_options")
 def test_classes(classification):
     run = classification
-    with pytest.raises(UsageError, match=r"\.nc: has no test rows .*evaluate with --data") as caught:
+    with pytest.raises(UsageError, match=r"\.nc: has no test rows; .*evaluate with --data") as caught:
         run.evaluate()
     assert caught.value.exit_code == 2
     x = np.array([[2.0, 2.0], [-2.0, -2.0]])

@@ -15,8 +15,9 @@ from scipy import optimize, special, stats
 
 import bnnzoo
 from bnnzoo.errors import UsageError
-from bnnzoo.evaluation.predictions import mixture
+from bnnzoo.evaluation.predictions import mixture, predictive_samples
 from bnnzoo.evaluation.predictions.mixture import DrawMixture
+from bnnzoo.evaluation.predictions.predictive_distribution import check_level
 from bnnzoo.models import Linear
 from bnnzoo.posterior import NetworkPosterior, marginals
 from bnnzoo.posterior.backend import arithmetic
@@ -188,6 +189,31 @@ def test_marginals_of_other_distributions_of_numpyro():
     assert inside.tolist() == [False, True]
 
 
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("likelihood", [Gaussian(), StudentT(), Poisson()])
+def test_extreme_quantiles_are_as_far_out_as_the_distribution(likelihood, precision):
+    """The weights need not add up to 1 exactly, so that the distribution function may end below a level."""
+    draws_mixture, draws, outputs, weights = _mixture(likelihood, 1)
+    as_precision = jax.tree.map(lambda leaf: np.asarray(leaf, precision), draws_mixture.arrays)
+    log_weights = (np.log(weights) - 1e-6).astype(precision)
+    draws_mixture = DrawMixture(as_precision, draws_mixture.rest, outputs.astype(precision), log_weights)
+    ((_, frozen),) = _components(likelihood, draws, outputs)
+    mean = np.tensordot(weights, frozen.mean(), 1)
+    sd = np.sqrt(np.tensordot(weights, frozen.var() + (frozen.mean() - mean) ** 2, 1))
+    levels = np.array([1e-300, 1e-30, 1e-7, 1 - 1e-7, 1 - 1e-12, 1 - 1e-16])
+    with arithmetic(precision):
+        quantiles = np.asarray(mixture.quantiles(draws_mixture, levels, mean[:, None], sd[:, None]))[..., 0]
+    highest, lowest = 1 - 4 * np.finfo(precision).eps, 2 * np.finfo(precision).tiny
+    for level, found in zip(levels, quantiles.astype(float), strict=True):
+        is_above = level > 0.5
+        tail, expected = (frozen.sf, 1 - min(level, highest)) if is_above else (frozen.cdf, max(level, lowest))
+        slack = 4 * np.finfo(precision).eps if is_above else 0.0
+        points = (found - 1, found) if isinstance(likelihood, Poisson) else (found, found)
+        low, high = sorted((np.tensordot(weights, tail(point), 1) for point in points), key=np.sum)
+        assert (low <= 3 * expected + slack).all(), (level, found)
+        assert (3 * high >= expected - slack).all(), (level, found)
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     rng = np.random.default_rng(0)
@@ -292,8 +318,23 @@ def test_inapplicable_methods_are_refused(run):
         run.predictive([[0.0], [1.0]]).cdf(np.zeros(4))
     with pytest.raises(UsageError, match="y: must contain numbers only"):
         distribution.log_prob(["abc"])
-    with pytest.raises(UsageError, match=r"sample: n must be 1 or more \(got 0\)"):
+    with pytest.raises(UsageError, match=r"n: must be a whole number, 1 or more \(got 0\)"):
         distribution.sample(0)
+    for count in (1.5, "a"):
+        with pytest.raises(UsageError, match=rf"n: must be a whole number, 1 or more \(got {count!r}\)"):
+            predictive_samples.check_count("n", count)
+    with pytest.raises(UsageError, match="q: must contain numbers only"):
+        distribution.quantile("a")
+    for level in ("a", None, 1.0):
+        with pytest.raises(UsageError, match=rf"level: must be above 0 and below 1 \(got {level}\)"):
+            check_level(level)
+
+
+@quiet
+def test_a_missing_target_has_no_probability(run):
+    distribution = run.predictive([[0.0], [0.5]])
+    for values in (distribution.cdf([np.nan, 1000.0]), distribution.log_prob([[np.nan, 1000.0], [np.nan, np.nan]])[0]):
+        np.testing.assert_array_equal(np.isnan(values), [True, False])
 
 
 @pytest.mark.long

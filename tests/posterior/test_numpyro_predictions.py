@@ -93,8 +93,19 @@ def test_metrics_of_a_conjugate_regression_have_their_closed_form(regression):
     inside = np.abs(target - mean) < stats.norm.ppf(0.95) * sd
     assert abs(evaluation["coverage_90"] - inside.mean()) < 0.02
     assert {"crps", "coverage_50", "coverage_95", "nll_mcse", "calibration_gap"} <= set(evaluation)
-    with pytest.raises(UsageError, match="has no test rows"):
-        regression[1].evaluate()
+
+
+@pytest.mark.parametrize("use", [bnnzoo.Run.evaluate, bnnzoo.Run.pit, lambda run: run.plot("calibration")])
+def test_without_test_rows_the_advice_is_possible_for_a_posterior_made_in_python(regression, use):
+    message = r"has no test rows; a posterior made in Python has only training rows; give other rows: run\.evaluate\("
+    with pytest.raises(UsageError, match=message):
+        use(regression[1])
+
+
+def test_without_evidence_the_advice_is_a_call_with_the_posterior(regression):
+    call = 'cannot be computed from Nuts draws; use bnnzoo.sample(posterior, bnnzoo.Importance(proposal="laplace"))'
+    with pytest.raises(UsageError, match=re.escape(call)):
+        regression[1].evidence()
 
 
 def test_a_reopened_run_predicts_the_same(regression, tmp_path):

@@ -14,12 +14,11 @@ from bnnzoo.finding import Finding, setting, spell_settings, spelling_of
 WHOLE_COMMAND = "a command line of bnnzoo that is typed as it stands"
 STYLE_SHEET = "a variable of the style sheet"
 EXCEPTIONS = {
-    "bnnzoo.api.choose_recipe": ("--config --data", WHOLE_COMMAND),
+    "bnnzoo.api.choose_recipe": ("--config", WHOLE_COMMAND),
     "bnnzoo.fleet.connection": ("--nthreads", "an option of dask worker"),
     "bnnzoo.fleet.row_shards": ("--nthreads", "an option of dask worker"),
     "bnnzoo.report.page": ("--config -o", WHOLE_COMMAND),
     "bnnzoo.store.command": ("--force", WHOLE_COMMAND),
-    "bnnzoo.store.reading": ("-o", WHOLE_COMMAND),
     "bnnzoo.store.hdf5_validation": ("-o", WHOLE_COMMAND),
     "bnnzoo.finding": ("--no- -o", "turns settings into options"),
     "bnnzoo.recipe.fields": ("--units", "help of an option"),

@@ -7,7 +7,7 @@ header line of a table. `column` is followed by the name of a column, or by its 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from bnnzoo.errors import UsageError
 from bnnzoo.finding import setting
 from bnnzoo.suggestions import near_names
+
+PREDICTED_COLUMNS = ("mean", "sd", "aleatoric_sd", "epistemic_sd", "q05", "q50", "q95", "lower", "upper")
+"""Columns of predictions. With several targets, each target has its own columns, `<target>_<name>`."""
 
 
 def plain_name(name: Any) -> str:
@@ -193,3 +196,22 @@ def refuse_coarse(values: NDArray[Any], where: str) -> None:
 def and_more(count: int) -> str:
     """Return a text such as ` (and 3 more)`, or an empty text if `count` is 0."""
     return f" (and {count} more)" if count else ""
+
+
+def refuse_equal_columns(targets: Sequence[str], columns: Collection[str] = PREDICTED_COLUMNS) -> None:
+    """Check that no column `<target>_<name>` of a table of predictions would belong to two targets.
+
+    For example, `y_aleatoric_sd` would be the aleatoric sd of `y` and the sd of `y_aleatoric`.
+
+    Raises:
+        UsageError: if two of several targets would share a column. The message names both targets.
+    """
+    owners: dict[str, str] = {}
+    for target in targets if len(targets) > 1 else ():
+        for column in (f"{target}_{name}" for name in columns):
+            if column in owners:
+                raise UsageError(
+                    f"targets {owners[column]} and {target}: both would have the column {column} in predictions; "
+                    "rename one of these targets"
+                )
+            owners[column] = target

@@ -54,6 +54,13 @@ class FrameTable(AbstractTable):
         return pd.DataFrame({name: _polars_values(column) for name, column in zip(names, columns, strict=True)})
 
 
+def with_index_of(x: Any, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a data frame with one row per row of `x`, with the index of `x` if `x` is a data frame of pandas."""
+    import pandas as pd
+
+    return frame.set_axis(x.index) if isinstance(x, pd.DataFrame) else frame
+
+
 def with_exposure(x: Any, values: ArrayLike) -> Any:
     """Return a data frame with the inputs, and with the exposure as the last column.
 

@@ -302,10 +302,10 @@ class Record:
             UsageError: if the run has no held-out rows.
         """
         if not self.has_test_rows:
-            raise UsageError(
-                f"{self.name}: has no test rows ([[test_fraction=0]]); sample again with a larger [[test_fraction]], "
-                "or give other rows to evaluate with [[data]]"
-            )
+            remedy = "sample again with a larger [[test_fraction]], or give other rows to evaluate with [[data]]"
+            if not self.names_a_model:
+                remedy = "a posterior made in Python has only training rows; give other rows: run.evaluate((x, y))"
+            raise UsageError(f"{self.name}: has no test rows; {remedy}")
         return self.array("constant_data", "x_test"), self.array("constant_data", "y_test")
 
     def probes(self, count: int) -> np.ndarray:

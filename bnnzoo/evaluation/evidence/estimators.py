@@ -66,13 +66,21 @@ def of_run(predictor: Predictor) -> Evidence:
         return _of_modes(predictor, inspected["log_evidence"])
     if "log_q" in stats:
         return _of_bound(predictor)
-    command = (
-        f"{attributes['model']} importance [[sampler.proposal=laplace]]" if record.names_a_model else "MODEL importance"
-    )
     raise UsageError(
-        f"{record.name}: evidence: log p(D) cannot be computed from {attributes['sampler']} draws; run bnnzoo sample "
-        f"{command}, or sample with [[likelihood_power]] from 0 to 1 and run bnnzoo evidence on all these runs"
+        f"{record.name}: evidence: log p(D) cannot be computed from {attributes['sampler']} draws; {_remedy(record)}"
     )
+
+
+def _remedy(record: Record) -> str:
+    """Return the advice on runs whose draws determine log p(D), as shell commands or calls in Python."""
+    sampler = 'bnnzoo.Importance(proposal="laplace")'
+    if not record.names_a_model:
+        return f"use bnnzoo.sample(posterior, {sampler})"
+    model = record.attributes["model"]
+    path = "or sample with [[likelihood_power]] from 0 to 1 and"
+    if spelling() == "keywords":
+        return f"use bnnzoo.sample({json.dumps(model)}, {sampler}), {path} call run.evidence(*other_runs)"
+    return f"run bnnzoo sample {model} importance [[sampler.proposal=laplace]], {path} run bnnzoo evidence on all runs"
 
 
 def of_path(predictors: Sequence[Predictor]) -> Evidence:

@@ -17,7 +17,7 @@ from bnnzoo.evaluation.predictions import loo, mixture
 from bnnzoo.evaluation.predictions.mixture import DrawMixture
 from bnnzoo.evaluation.predictions.predictive_distribution import PredictiveDistribution
 from bnnzoo.evaluation.predictions.predictor import Predictor
-from bnnzoo.finding import setting
+from bnnzoo.finding import setting, spelling
 from bnnzoo.progress import Observer
 from bnnzoo.recipe import recipe_from
 
@@ -77,7 +77,7 @@ def prepare(predictor: Predictor, level: float) -> Ready:
         used, remedy = f"got {len(x)}", "more training rows"
         if least > _MAX_TRAINING_ROWS:
             used = f"at most {_MAX_TRAINING_ROWS} are used"
-            remedy = f"[[calibration=FILE]] with at least {least} rows"
+            remedy = f"{_calibration()} with at least {least} rows"
         raise UsageError(
             f"{setting('level', f'{level:g}')}: needs at least {least} training rows ({used}); use a lower level, "
             f"[[interval=bayesian]], or {remedy}"
@@ -196,9 +196,14 @@ def _check_weights(ready: Ready) -> None:
         raise UsageError(_refusal(predictor, 1 - ready.conformal.alpha, problem))
 
 
+def _calibration() -> str:
+    """Return the setting that gives calibration rows; in Python, estimators accept a pair only."""
+    return "calibration=(X, y)" if spelling() == "keywords" else "[[calibration=FILE]]"
+
+
 def _refusal(predictor: Predictor, level: float, problem: str) -> str:
     record = predictor.record
-    remedy = "use [[calibration=FILE]] with rows that have targets and were used neither to train nor to test"
+    remedy = f"use {_calibration()} with rows that have targets and were used neither to train nor to test"
     y_test = record.test_rows()[1] if record.has_test_rows else np.empty(0)
     if len(y_test) >= least_rows(level) and uncensored_rows(y_test).all():
         remedy += ", or [[calibration=test]] for rows that are not the test rows of the run"

@@ -30,6 +30,8 @@ _RELATIVE_ERROR = 1e-6
 """Largest error of a quantile, in predictive standard deviations; float32 outputs are not more accurate."""
 _MAX_STEPS = 200
 """Largest number of steps of a search for a quantile."""
+_NUM_DOUBLINGS = 50
+"""Number of steps that double the bracket of a quantile; later steps multiply it by 256."""
 
 
 class DrawMixture(eqx.Module):
@@ -141,7 +143,8 @@ def quantiles(
 
     Args:
         mixture: the distributions of the rows.
-        levels: probabilities between 0 and 1, exclusive.
+        levels: probabilities between 0 and 1, exclusive. A level closer to 1 than four rounding errors is reduced to
+            this distance, because the distribution function has no higher resolution.
         centre: predictive means, where the search starts.
         sd: predictive standard deviations, the unit of the first bracket and of the error.
 
@@ -151,8 +154,12 @@ def quantiles(
     outputs = jnp.asarray(mixture.outputs)
     likelihood = mixture.likelihood(jax.tree.map(lambda array: array[0], mixture.arrays))
     discrete = marginals.is_discrete(likelihood.distribution(outputs[0, 0]))
-    probability = jnp.broadcast_to(jnp.asarray(levels)[:, None, None], (len(levels), *jnp.shape(centre)))
-    dtype = probability.dtype
+    levels = jnp.asarray(levels)
+    dtype, precision = levels.dtype, jnp.finfo(levels.dtype)
+    # The cdf cannot reach a level that rounding hides: the sum of the weights is not exactly 1, and denormal numbers
+    # are 0 on some devices.
+    limit = cdf(mixture, jnp.full((len(levels), *jnp.shape(centre)), jnp.inf, dtype))
+    probability = jnp.clip(levels, 2 * precision.tiny, 1 - 4 * precision.eps)[:, None, None] * limit
     middle, unit = jnp.asarray(centre, dtype), jnp.maximum(jnp.asarray(sd, dtype), jnp.finfo(dtype).tiny)
     round_down = jnp.floor if discrete else (lambda value: value)
 
@@ -195,7 +202,8 @@ def _bracket(
 ) -> tuple[Array, Array]:
     """Return a point on one side of each root, and the value of `excess` at this point.
 
-    The distance of the point from the centre is doubled until the point is beyond the root.
+    The distance of the point from the centre is doubled until the point is beyond the root. After 50 doublings it grows
+    faster: the quantiles of heavy tails may be anywhere in the range of the floating-point numbers.
 
     Args:
         excess: increasing function of y whose root is sought.
@@ -210,7 +218,8 @@ def _bracket(
 
     def widen(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         distance, _, count = state
-        wider = jnp.where(is_before_root(state), 2 * distance, distance)
+        factor = jnp.where(count < _NUM_DOUBLINGS, 2.0, 256.0)
+        wider = jnp.where(is_before_root(state), factor * distance, distance)
         return wider, excess(point_at(wider, direction)), count + 1
 
     distance, value, _ = jax.lax.while_loop(

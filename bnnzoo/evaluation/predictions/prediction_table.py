@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Shaped
 
+from bnnzoo.data.checks.check import refuse_equal_columns
 from bnnzoo.errors import BnnzooWarning
 from bnnzoo.evaluation.formulas import metrics
 from bnnzoo.evaluation.predictions import predictive_samples
@@ -18,7 +19,7 @@ from bnnzoo.evaluation.predictions.predictor import Predictor
 def table(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int = 0) -> pd.DataFrame:
     """Return a summary of the predictive distribution in original units, with one row per input; see `Run.predict`.
 
-    For a density run, the only column is `log_density`. A warning is issued if a predictive mean is not finite.
+    For a density run, the only column is `log_density`. A warning is issued if a predictive mean or sd is not finite.
     """
     if predictor.is_density:
         return pd.DataFrame({"log_density": log_density(predictor, x)})
@@ -34,14 +35,19 @@ def table(predictor: Predictor, x: Shaped[np.ndarray, "row ..."], *, seed: int =
         "aleatoric_sd": np.sqrt(moments.aleatoric) * scale,
         "epistemic_sd": np.sqrt(moments.epistemic) * scale,
     }
-    _warn_of_infinite_means(values["mean"])
+    warn_if_infinite(values["mean"], values["sd"], stacklevel=4)
     quantiles = predictive_samples.quantiles(predictor, x, seed=seed)
     values |= {f"q{round(100 * q):02d}": quantiles[i] for i, q in enumerate(predictive_samples.QUANTILES)}
     return by_target(signature.target_names, values)
 
 
 def by_target(names: Sequence[str], values: Mapping[str, Float[np.ndarray, "row target"]]) -> pd.DataFrame:
-    """Return arrays as columns of a data frame; with several targets, the columns have the prefix `<target>_`."""
+    """Return arrays as columns of a data frame; with several targets, the columns have the prefix `<target>_`.
+
+    Raises:
+        UsageError: if two targets would have the same column.
+    """
+    refuse_equal_columns(names, values)
     return pd.DataFrame(
         {
             (f"{target}_{name}" if len(names) > 1 else name): array[:, i]
@@ -56,12 +62,17 @@ def log_density(predictor: Predictor, rows: Float[np.ndarray, "row column"]) -> 
     return predictor.moments(rows, rows).log_density - np.sum(np.log(predictor.scaler.y_sd.astype(np.float64)))
 
 
-def _warn_of_infinite_means(means: Float[np.ndarray, "row target"]) -> None:
-    rows = np.flatnonzero(~np.isfinite(means).all(1))
-    if len(rows):
-        warnings.warn(
-            f"predict: the predictive mean is not finite in {len(rows)} of {len(means)} rows, first in row "
-            f"{rows[0] + 1}; check that the inputs are in the units of the training rows",
-            BnnzooWarning,
-            stacklevel=4,
-        )
+def warn_if_infinite(
+    mean: Float[np.ndarray, "row target"], sd: Float[np.ndarray, "row target"], *, stacklevel: int
+) -> None:
+    """Warn of rows whose predictive mean is not finite; if there are none, of rows whose sd is not finite."""
+    for quantity, values in (("mean", mean), ("sd", sd)):
+        rows = np.flatnonzero(~np.isfinite(values).all(1))
+        if len(rows):
+            warnings.warn(
+                f"predict: the predictive {quantity} is not finite in {len(rows)} of {len(values)} rows, first in row "
+                f"{rows[0] + 1}; check that the inputs are in the units of the training rows",
+                BnnzooWarning,
+                stacklevel=stacklevel,
+            )
+            return

@@ -141,7 +141,7 @@ class PredictiveDistribution:
         """Return log p(y | x): the joint log density of the targets of a row in original units.
 
         For counts and classes it is a log probability. The value is log sum_s w_s p(y | x, theta_s), an exact sum over
-        the draws.
+        the draws; NaN if a target is NaN.
 
         Args:
             y: targets, or class labels, broadcast against [row] or [row, target].
@@ -168,7 +168,8 @@ class PredictiveDistribution:
                 return np.log(self.probabilities[np.arange(len(self)), index])
         values, lead = self._points(y)
         logs = self._by_blocks(mixture.log_density, values)
-        return logs.reshape(*lead, len(self)) - float(np.sum(np.log(self._target_units)))
+        logs = logs.reshape(*lead, len(self)) - float(np.sum(np.log(self._target_units)))
+        return np.where(np.isnan(values).any(2).reshape(logs.shape), np.nan, logs)
 
     def cdf(self, y: float | int | ArrayLike) -> Float[np.ndarray, "*point row *target"]:
         """Return the distribution function P(Y <= y | x) of each target, an exact sum over the draws.
@@ -198,10 +199,10 @@ class PredictiveDistribution:
             q: one or several probabilities, 0 < q < 1.
 
         Raises:
-            UsageError: if the targets are class labels, or for a probability outside of (0, 1).
+            UsageError: if the targets are class labels, or if `q` is not a number between 0 and 1.
         """
         self._require_numbers("quantile")
-        levels = np.asarray(q, np.float64)
+        levels = _numbers("q", q)
         if not np.all((levels > 0) & (levels < 1)):
             raise UsageError(f"quantile: q must be above 0 and below 1 (got {np.ravel(levels).tolist()})")
         flat, centre, sd = levels.ravel(), np.asarray(self._moments.mean, np.float64), self._network_sd
@@ -239,11 +240,10 @@ class PredictiveDistribution:
             seed: seed of the samples; by default the seed of the object.
 
         Raises:
-            UsageError: if `n` is below 1.
+            UsageError: if `n` is not a whole number of at least 1.
         """
         predictor, seed = self._predictor, self._seed if seed is None else seed
-        if n < 1:
-            raise UsageError(f"sample: n must be 1 or more (got {n})")
+        predictive_samples.check_count("n", n)
         samples = predictive_samples.sample_rows(predictor, self._x, n, seed=seed)
         if not predictor.classifies:
             return self._shaped(samples)
@@ -288,10 +288,7 @@ class PredictiveDistribution:
         Raises:
             UsageError: if the values are not numbers, or cannot be broadcast against the rows.
         """
-        try:
-            values = np.asarray(y, np.float64)
-        except (TypeError, ValueError):
-            raise UsageError("y: must contain numbers only, in arrays of one shape") from None
+        values = _numbers("y", y)
         targets = len(self.target_names)
         shape = (len(self), targets) if targets > 1 else (len(self),)
         values = _broadcast(values, shape)
@@ -315,6 +312,14 @@ class PredictiveDistribution:
         return np.asarray(mixture.map_rows(self._predictor, self._x, points * targets, of_block), np.float64)
 
 
+def _numbers(name: str, values: Any) -> Float[np.ndarray, "..."]:
+    """Return the values of the argument `name` in float64; raise a UsageError if they are not numbers."""
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise UsageError(f"{name}: must contain numbers only, in arrays of one shape") from None
+
+
 def _broadcast(values: Shaped[np.ndarray, "..."], shape: tuple[int, ...]) -> Shaped[np.ndarray, "..."]:
     """Return the values, broadcast to arrays whose last axes are `shape`.
 
@@ -333,11 +338,11 @@ def _broadcast(values: Shaped[np.ndarray, "..."], shape: tuple[int, ...]) -> Sha
     return broadcast
 
 
-def check_level(level: float) -> None:
+def check_level(level: Any) -> None:
     """Check the level of an interval.
 
     Raises:
-        UsageError: if the level is not between 0 and 1.
+        UsageError: if the level is not a number between 0 and 1.
     """
-    if not 0 < level < 1:
-        raise UsageError(f"[[level]]: must be above 0 and below 1 (got {level:g}); use [[level=0.9]] for 90 %")
+    if not isinstance(level, float | int | np.number) or not 0 < level < 1:
+        raise UsageError(f"[[level]]: must be above 0 and below 1 (got {level}); use [[level=0.9]] for 90 %")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from numbers import Integral
+from typing import Any
 
 import jax
 import numpy as np
@@ -108,6 +109,16 @@ def new_rows(predictor: Predictor, count: int, *, seed: int = 0) -> pd.DataFrame
     x = predictor.inputs(np.zeros((1, len(names)), np.float32))
     sampled = _sample(predictor, _random_draws(predictor, int(count), seed), x, _key(predictor, seed))
     return pd.DataFrame(sampled[:, 0], columns=names)
+
+
+def check_count(name: str, count: Any) -> None:
+    """Check a number of samples; `name` is the name of the argument.
+
+    Raises:
+        UsageError: if `count` is not a whole number of at least 1.
+    """
+    if not isinstance(count, Integral) or count < 1:
+        raise UsageError(f"{name}: must be a whole number, 1 or more (got {count!r})")
 
 
 def _random_draws(predictor: Predictor, count: int, seed: int) -> Int[np.ndarray, " sample"]:

@@ -61,11 +61,13 @@ def fit(job: dict[str, Any]) -> dict[str, Any]:
     if problem.is_reference:
         return _fit_reference(method, problem, job)
     rows = read_rows(problem, job["fold"], job["seed"])
-    result = {"rows": len(rows.y), "test_rows": len(rows.y_test), "features": rows.x.shape[1]}
+    result: dict[str, Any] = {"rows": len(rows.y), "test_rows": len(rows.y_test), "features": rows.x.shape[1]}
+    if not job["recipe"]:
+        result["recipe_sha256"] = method.sha256  # the file can have changed since the benchmark started
     fit_method = _fit_peer if method.kind == "peer" else _fit_bnnzoo
     details, predict, y_test, unit = fit_method(method, rows, job)
     start = time.perf_counter()
-    metrics = score(predict(), y_test, unit)
+    metrics = score(predict(), y_test, unit, method.name)
     return {**result, **details, "seconds_predict": time.perf_counter() - start, "metrics": metrics}
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -44,8 +45,13 @@ class Method(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the recipe file; empty for other methods."""
-        return hashlib.sha256(Path(self.target).read_bytes()).hexdigest() if self.kind == "recipe" else ""
+        """SHA-256 of the recipe file, or of the file that defines an own class; empty for other methods.
+
+        Raises:
+            UsageError: if a peer cannot be imported.
+        """
+        file = Path(self.target) if self.kind == "recipe" else _own_file(self) if self.kind == "peer" else None
+        return hashlib.sha256(file.read_bytes()).hexdigest() if file else ""
 
 
 def parse_methods(names: Iterable[str]) -> list[Method]:
@@ -75,21 +81,45 @@ def _parse(name: str) -> Method:
             raise UsageError(f"--methods: {name}: no such recipe file")
         return Method(Path(name).stem, "recipe", name)
     before, colon, after = name.partition(":")
-    if _is_sampler(name):  # the name can have the form PACKAGE:SAMPLER
+    if _is("samplers", name):  # the name can have the form PACKAGE:SAMPLER
         return Method(name, "sampler", name)
     if before and after:
-        # Models and samplers are lower case, and classes are not.
-        is_class = after.isidentifier() and after[0].isupper()
+        # Models and samplers are lower case. A lower-case name is a class only if its module exists and no model has
+        # the name of the module.
+        is_class = after.isidentifier() and (after[0].isupper() or (not _is("models", before) and _is_module(before)))
         return Method(name, "peer" if is_class else "pair", name)
     forms = ", ".join(["default", *sorted(peers), "MODEL:SAMPLER", "SAMPLER", "recipe.yaml", "package.module:Class"])
     empty = " (nothing before or after the colon)" * bool(colon)
     raise UsageError(f"--methods: unknown method {name!r}{empty}; use one of {forms}")
 
 
-def _is_sampler(name: str) -> bool:
+def _is(kind: str, name: str) -> bool:
+    """Return whether a part of this kind is registered under this name."""
     from bnnzoo.plugins import registry
 
-    return registry.get("samplers", name) is not None
+    return registry.get(kind, name) is not None
+
+
+def _is_module(name: str) -> bool:
+    _search_in_working_folder()
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):  # a parent package is missing, or the name is not one of a module
+        return False
+
+
+def _search_in_working_folder() -> None:
+    """Let imports find the user's own modules in the working folder."""
+    if (folder := os.getcwd()) not in sys.path:
+        sys.path.append(folder)
+
+
+def _own_file(method: Method) -> Path | None:
+    """Return the file that defines the class of a peer; None for a class of this package or an installed package."""
+    module = _load_class(method).__module__
+    file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    is_installed = module.startswith("bnnzoo_bench.") or {"site-packages", "dist-packages"} & set(file.parts)
+    return file if file.is_file() and not is_installed else None
 
 
 def load_peer(method: Method) -> Any:
@@ -98,20 +128,23 @@ def load_peer(method: Method) -> Any:
     Raises:
         UsageError: if the class, one of its methods, or a package is missing.
     """
+    return _load_class(method)()
+
+
+def _load_class(method: Method) -> Any:
     home, _, attribute = method.target.partition(":")
-    if (folder := os.getcwd()) not in sys.path:
-        sys.path.append(folder)  # the user's own module may be in the working folder
+    _search_in_working_folder()
     try:
         peer_class = getattr(import_module(home), attribute)
     except (ImportError, AttributeError) as error:
         raise UsageError(
-            f"--methods: {method.name}: cannot be imported ({error}); install the package of the class, or run the "
-            "command in the folder of its module"
+            f"--methods: {method.name}: cannot be imported ({error}); install the package of the class, run the "
+            "command in the folder of its module, or write MODEL:SAMPLER with names from bnnzoo list"
         ) from error
     if missing := [name for name in ("fit", "predict") if not callable(getattr(peer_class, name, None))]:
         raise UsageError(f"--methods: {method.name}: the class has no method {missing[0]}; add it (see docs/bench.md)")
     peer_version(peer_class, method)
-    return peer_class()
+    return peer_class
 
 
 def peer_version(peer_class: Any, method: Method) -> dict[str, str]:
@@ -155,7 +188,10 @@ def check_methods(methods: Iterable[Method]) -> None:
         for kind, name in (("model", model), ("sampler", sampler)):
             names = [entry["name"] for entry in entries if entry["kind"] == kind]
             if name.rpartition(":")[2].lower() not in names:  # the name can have the form PACKAGE:NAME
-                raise UsageError(f"--methods: {method.name}: unknown {kind} {name!r}; use one of {', '.join(names)}")
+                raise UsageError(
+                    f"--methods: {method.name}: unknown {kind} {name!r}; use one of {', '.join(names)}; for your own "
+                    "class write module:Class, and run the command in the folder of the module"
+                )
 
 
 def keywords_of(recipe: str, place: str = "the recipe") -> dict[str, Any]:

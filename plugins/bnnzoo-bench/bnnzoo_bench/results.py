@@ -101,27 +101,28 @@ class Results:
         self,
         settings: Mapping[str, Any],
         problems: Mapping[str, ProblemData],
-        recipes: Mapping[str, str],
+        sources: Mapping[str, tuple[str, str]],
         *,
         has_references: bool,
     ) -> None:
-        """Check that the settings, the data and the recipes are those with which the stored lines were written.
+        """Check that settings, data, recipes and own classes are those with which the stored lines were written.
 
         A budget that a recipe sets is part of the recipe, and not a setting.
 
         Args:
             settings: values that all lines share, with the name of the option as key.
             problems: the data of each problem.
-            recipes: the SHA-256 of the recipe file of each method, "" for a method without one.
+            sources: the kind and the SHA-256 of each method, see `Method`.
             has_references: whether the problems are reference posteriors, whose lines have other metrics.
 
         Raises:
-            UsageError: if a setting, a data set or a recipe has changed, or if the lines are of references and the
-                problems are tables, or vice versa; the message names the options to use instead.
+            UsageError: if a setting, a data set, a recipe or the source of an own class has changed, or if the lines
+                are of references and the problems are tables, or vice versa; the message names the options to use
+                instead.
         """
         another = f"use another folder: -o {self._path.parent}"
         for line in self.lines:
-            problem, method, recipe = (line[name] for name in ("problem", "method", "recipe_sha256"))
+            problem, method = line["problem"], line["method"]
             if (line["kind"] == "sampler") != has_references:
                 contents, others = ("tables", "references") if has_references else ("references", "tables")
                 raise UsageError(
@@ -139,11 +140,19 @@ class Results:
                     f"{self._path}: the data, the folds or the target of {problem} have changed since the first fit; "
                     f"{another}-2"
                 )
-            if line["status"] == "done" and recipes.get(method, recipe) != recipe:
-                raise UsageError(
-                    f"{self._path}: the recipe {method} has changed since the first fit; rename the recipe file, "
-                    f"or {another}-2"
-                )
+            if line["status"] == "done" and method in sources and has_changed(line, *sources[method]):
+                recipe = f"the recipe {method} has changed since the first fit; rename the recipe file"
+                source = f"the source of the method {method} has changed since the first fit; remove its lines"
+                raise UsageError(f"{self._path}: {source if line['kind'] == 'peer' else recipe}, or {another}-2")
+
+
+def has_changed(line: Line, kind: str, sha256: str) -> bool:
+    """Return whether the file that defines a method differs from the file with which a line was computed.
+
+    The files of own classes are not compared if the line does not have their SHA-256, as in older results.
+    """
+    is_unknown = kind == line["kind"] == "peer" and not line["recipe_sha256"]
+    return not is_unknown and sha256 != line["recipe_sha256"]
 
 
 def _spell(name: str, value: Any) -> str:

@@ -117,16 +117,17 @@ def run_plan(plan: Plan, results: Results, *, retry_failed: bool = False, report
         report: a function that shows progress.
 
     Raises:
-        UsageError: before the first fit, if the settings, data or recipes differ from those of the stored results.
+        UsageError: before the first fit, if the settings, data, recipes or own classes differ from those of the stored
+            results.
     """
-    recipes = {method.name: method.sha256 for method in plan.methods}
+    sources = {method.name: (method.kind, method.sha256) for method in plan.methods}
     budgets = {method.name: recipe_budget(method) or plan.budget for method in plan.methods}
     data = {
         problem.name: ProblemData(digest(problem), mask_digest(problem), problem.target) for problem in plan.problems
     }
     has_references = any(problem.is_reference for problem in plan.problems)
     settings = {"budget": plan.budget, "seed": plan.seed}
-    results.refuse_changes(settings, data, recipes, has_references=has_references)
+    results.refuse_changes(settings, data, sources, has_references=has_references)
     finished = {key_of(line) for line in results.lines if line["status"] == "done" or not retry_failed}
     pending = [fit for fit in plan.fits() if _key(*fit) not in finished]
     new: list[Line] = []
@@ -149,7 +150,7 @@ def run_plan(plan: Plan, results: Results, *, retry_failed: bool = False, report
             **data[problem.name]._asdict(),
             "definition": method.target if method.kind != "recipe" else str(Path(method.target).resolve()),
             "kind": method.kind,
-            "recipe_sha256": recipes[method.name],
+            "recipe_sha256": sources[method.name][1],
             **result,
         }
         results.append(line)

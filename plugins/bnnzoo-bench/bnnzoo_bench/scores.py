@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from bnnzoo.errors import UsageError
 from bnnzoo_bench.distributions import Distribution
 
 METRICS = ("crps", "nll", "rmse", "interval_score_90", "coverage_90")
@@ -16,7 +19,7 @@ _PANELS = np.array([-12, -5, -2.5, -1.5, -0.9, -0.4, 0, 0.4, 0.9, 1.5, 2.5, 5, 1
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 
 
-def score(distribution: Distribution, y: np.ndarray, unit: float = 1.0) -> dict[str, float]:
+def score(distribution: Distribution, y: np.ndarray, unit: float = 1.0, method: str = "method") -> dict[str, float]:
     """Return each score as a mean over the rows.
 
     CRPS, RMSE and interval score are divided by `unit`. The negative log-likelihood (NLL) is that of y / unit.
@@ -25,17 +28,20 @@ def score(distribution: Distribution, y: np.ndarray, unit: float = 1.0) -> dict[
         distribution: the predictive distribution of each row.
         y: the observed targets [row], in the units of the distribution.
         unit: the standard deviation of the training targets, in the same units.
+        method: the name of the method, for error messages.
 
     Raises:
-        ValueError: if a score is not finite.
+        ValueError: if a score is not finite, or if the distribution returns arrays of other shapes than expected.
     """
     y = np.asarray(y, np.float64)
-    low, high = np.asarray(distribution.quantile([(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]), np.float64)
+    checked = _Checked(distribution, method)
+    mean, _ = checked("mean", y.shape), checked("sd", y.shape)
+    low, high = checked("quantile", (2, *y.shape), [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
     outside = np.maximum(low - y, 0) + np.maximum(y - high, 0)
     scores = {
-        "crps": crps(distribution, y, low, high).mean() / unit,
-        "nll": -np.log(unit) - np.asarray(distribution.log_prob(y), np.float64).mean(),
-        "rmse": np.sqrt(np.mean((y - np.asarray(distribution.mean)) ** 2)) / unit,
+        "crps": _crps(checked, y, low, high).mean() / unit,
+        "nll": -np.log(unit) - checked("log_prob", y.shape, y).mean(),
+        "rmse": np.sqrt(np.mean((y - mean) ** 2)) / unit,
         "interval_score_90": np.mean(high - low + 2 / (1 - _LEVEL) * outside) / unit,
         "coverage_90": np.mean((low <= y) & (y <= high)),
     }
@@ -45,7 +51,32 @@ def score(distribution: Distribution, y: np.ndarray, unit: float = 1.0) -> dict[
     return numbers
 
 
-def crps(distribution: Distribution, y: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+class _Checked:
+    """Attributes and methods of a predictive distribution as arrays with checked shapes."""
+
+    def __init__(self, distribution: Distribution, method: str):
+        self.distribution, self.method = distribution, method
+
+    def __call__(self, name: str, shape: tuple[int, ...], *arguments: Any) -> np.ndarray:
+        """Return the attribute `name`, or the result of the method `name` for the arguments.
+
+        Raises:
+            UsageError: if the value cannot be computed, or if it does not have the given shape.
+        """
+        place = f"{self.method}: {name} of the result of predict"
+        try:
+            value = getattr(self.distribution, name)
+            array = np.asarray(value(*arguments) if arguments else value, np.float64)
+        except Exception as error:
+            raise UsageError(
+                f"{place}: expected an array of shape {shape}, got {type(error).__name__}: {error}"
+            ) from error
+        if array.shape != shape:
+            raise UsageError(f"{place}: expected an array of shape {shape}, got shape {array.shape}")
+        return array
+
+
+def _crps(distribution: _Checked, y: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Return the continuous ranked probability score (CRPS) of each row.
 
     The score is the integral of (F(t) - 1{t >= y})^2, where F is the predictive distribution function. The integral is
@@ -64,6 +95,6 @@ def crps(distribution: Distribution, y: np.ndarray, low: np.ndarray, high: np.nd
     middles, halves = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
     points = middles[:, None] + halves[:, None] * _NODES[:, None]  # [panel, node, row]
     flat = points.reshape(-1, len(y))
-    values = np.asarray(distribution.cdf(flat), np.float64).reshape(points.shape)
+    values = distribution("cdf", flat.shape, flat).reshape(points.shape)
     heights = (values - (middles >= y)[:, None]) ** 2
     return np.einsum("pnr,n,pr->r", heights, _WEIGHTS, halves)

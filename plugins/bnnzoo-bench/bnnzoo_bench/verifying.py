@@ -11,7 +11,7 @@ import numpy as np
 from bnnzoo.errors import UsageError
 from bnnzoo_bench.methods import Method, check_methods
 from bnnzoo_bench.problems import Problem, digest, mask_digest
-from bnnzoo_bench.results import Line, ProblemData
+from bnnzoo_bench.results import Line, ProblemData, has_changed
 from bnnzoo_bench.running import fit_in_child
 
 COLUMNS = ("problem", "fold", "method", "metric", "expected", "got", "allowed", "agrees")
@@ -78,8 +78,8 @@ def verify_fits(
         methods: names of the methods whose fits are repeated; if empty, all methods.
 
     Raises:
-        UsageError: if no fit of these problems and methods succeeded, if the data are missing or have changed, or if a
-            peer cannot be imported.
+        UsageError: if no fit of these problems and methods succeeded, if the data are missing or have changed, if a
+            peer cannot be imported, or if the source of an own class has changed.
     """
     by_name = {problem.name: problem for problem in problems}
     done = [
@@ -97,6 +97,12 @@ def verify_fits(
     indices = np.random.default_rng(seed).choice(len(done), min(count, len(done)), replace=False)
     jobs = [(done[index], *_parts(done[index], by_name)) for index in indices]
     check_methods(method for _, _, method in jobs if method.kind == "peer")
+    for line, _, method in jobs:
+        if method.kind == "peer" and has_changed(line, method.kind, method.sha256):
+            raise UsageError(
+                f"{method.name}: the source of the method has changed since the fit; restore the earlier file, or "
+                "repeat only fits of other methods with --methods"
+            )
     checks: list[Check] = []
     for number, (line, problem, method) in enumerate(jobs, 1):
         if report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import time
 import pytest
 from bnnzoo_bench import read_results
 from bnnzoo_bench.page import to_markdown
-from bnnzoo_bench.results import key_of
+from bnnzoo_bench.results import Results, key_of
 from bnnzoo_bench.tables import sections
 from conftest import make_table
 
@@ -160,6 +161,55 @@ def test_changed_data_are_refused(call, table, capsys):
     assert "the data, the folds or the target of t have changed" in capsys.readouterr().err
 
 
+def test_an_own_method_whose_source_has_changed_is_refused(call, table, capsys):
+    """By `run` and by `verify`. Older lines have no checksum of the source, and are accepted."""
+    source = table.parent / "edited_peer.py"
+    source.write_text("from bnnzoo_bench.peers import Mean\n\nclass own(Mean): ...\n")
+    words = ["--methods", "edited_peer:own,mean", "--quiet", "--folds"]
+    assert run(call, *words, "0") == 0
+    assert run(call, *words, "0-1") == 0
+    assert call("verify", "out", "--rows", 4, "--quiet") == 0
+    lines = read_results("out")
+    assert {line["method"]: (line["kind"], len(line["recipe_sha256"])) for line in lines} == {
+        "edited_peer:own": ("peer", 64), "mean": ("peer", 0),
+    }  # fmt: skip
+    source.write_text(source.read_text() + "# new\n")
+    capsys.readouterr()
+    assert run(call, *words, "0-2") == 2
+    assert capsys.readouterr().err == (
+        "bnnzoo: out/results.jsonl: the source of the method edited_peer:own has changed since the first fit; remove "
+        "its lines, or use another folder: -o out-2\n"
+    )
+    assert call("verify", "out", "--rows", 4) == 2
+    assert "edited_peer:own: the source of the method has changed since the fit; restore" in capsys.readouterr().err
+    assert call("verify", "out", "--methods", "mean", "--quiet") == 0
+    older = [json.dumps(line | {"recipe_sha256": ""}) for line in lines]
+    (table.parent / "out" / "results.jsonl").write_text("\n".join([*older, ""]))
+    assert run(call, *words, "0-2") == 0
+    assert call("verify", "out", "--quiet") == 0
+
+
+def test_the_checksum_is_that_of_the_source_that_was_fitted(call, table, monkeypatch):
+    """The user edits the file after the start of the benchmark and before the fit."""
+    source = table.parent / "late_peer.py"
+    source.write_text("from bnnzoo_bench.peers import Mean\n\nclass Own(Mean): ...\n")
+    monkeypatch.setattr(Results, "refuse_changes", lambda *_, **__: source.write_text(source.read_text() + "# new\n"))
+    assert run(call, "--methods", "late_peer:Own", "--folds", "0", "--quiet") == 0
+    assert read_results("out")[0]["recipe_sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
+
+
+def test_a_failed_fit_names_the_method_and_the_wrong_shape(call, table):
+    (table.parent / "scalar_peer.py").write_text(
+        "from bnnzoo_bench import Normal\n\nclass Own:\n"
+        "    def fit(self, x, y, seconds, seed): ...\n"
+        "    def predict(self, x): return Normal(0.5, 1.0)\n"
+    )
+    assert run(call, "--methods", "scalar_peer:Own", "--folds", "0", "--quiet") == 0
+    assert read_results("out")[0]["reason"] == (
+        "scalar_peer:Own: mean of the result of predict: expected an array of shape (4,), got shape ()"
+    )
+
+
 def test_the_budget_of_a_recipe_replaces_that_of_the_command(call, table, monkeypatch):
     """Also for the time limit of the fit and in the results; a recipe with another budget is another recipe."""
     (table.parent / "own.yaml").write_text("model: linear\nsampler: nuts\nbudget: 2m\n")
@@ -202,6 +252,12 @@ def test_failed_fits_are_recorded_and_repeated_on_request(call, table, capsys):
     ("words", "message"),
     [
         (["--methods", "mlp:nutz"], "bnnzoo: --methods: mlp:nutz: unknown sampler 'nutz'; use one of random-walk"),
+        (["--methods", "lost_peer:own"], "bnnzoo: --methods: lost_peer:own: unknown model 'lost_peer'; use one of "),
+        (
+            ["--methods", "own_peers:own"],
+            "bnnzoo: --methods: own_peers:own: cannot be imported (module 'own_peers' has no attribute 'own'); install "
+            "the package of the class, run the command in the folder of its module, or write MODEL:SAMPLER",
+        ),
         (["--methods", "nothing.here:Peer"], "bnnzoo: --methods: nothing.here:Peer: cannot be imported"),
         (["--methods", "swept.yaml"], "bnnzoo: swept.yaml: sweep: defines several runs, but a method is one run"),
         (["--methods", "timed.yaml"], "bnnzoo: timed.yaml: budget: expected a time such as 90s, 5m or 2h, got 'soon'"),

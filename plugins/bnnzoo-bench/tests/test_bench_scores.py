@@ -61,6 +61,34 @@ def test_score_refuses_values_that_are_not_finite():
         score(Normal([np.nan], 1.0), np.ones(1))
 
 
+class Own(Normal):
+    """A distribution with one attribute of the user."""
+
+    def __init__(self, **attribute):
+        super().__init__(np.zeros(3), 1.0)
+        vars(self).update(attribute)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "message"),
+    [
+        (Normal(0.0, 1.0), r"mean .*expected an array of shape \(3,\), got shape \(\)"),
+        (Normal(np.zeros((3, 1)), 1.0), r"mean .*expected an array of shape \(3,\), got shape \(3, 1\)"),
+        (Normal(np.zeros(4), 1.0), r"mean .*expected an array of shape \(3,\), got shape \(4,\)"),
+        (Own(sd=1.0), r"sd .*expected an array of shape \(3,\), got shape \(\)"),
+        (Own(log_prob=lambda y: 0.0), r"log_prob .*expected an array of shape \(3,\), got shape \(\)"),
+        (Own(quantile=lambda q: np.zeros((3, 2))), r"quantile .* shape \(2, 3\), got shape \(3, 2\)"),
+        (Own(cdf=lambda y: np.zeros(3)), r"cdf .*expected an array of shape \(78, 3\), got shape \(3,\)"),
+        (Own(cdf=lambda y: y + np.zeros(5)), r"cdf .*shape \(78, 3\), got ValueError: operands could not be"),
+        (stats.norm(np.zeros(3)), r"mean .*shape \(3,\), got TypeError"),
+        (None, r"mean .*shape \(3,\), got AttributeError: 'NoneType' object has no attribute 'mean'"),
+    ],
+)
+def test_a_wrong_shape_is_an_error_that_names_method_attribute_and_shapes(distribution, message):
+    with pytest.raises(ValueError, match=f"^knn:Own: {message}"):
+        score(distribution, np.arange(3.0), method="knn:Own")
+
+
 def test_mean_predicts_the_moments_of_the_training_targets():
     peer = Mean()
     peer.fit(np.zeros((4, 1)), np.array([0.0, 0.0, 2.0, 2.0]), 1.0, 0)
@@ -115,7 +143,7 @@ def test_boosting_and_networks_beat_the_mean(peer_class, module):
     y = np.sin(3 * x[:, 0]) + 0.1 * rng.normal(size=300)
     peer, mean = peer_class(), Mean()
     for each in (peer, mean):
-        each.fit(x[:250], y[:250], 10.0, 0)
+        each.fit(x[:250], y[:250], 60.0, 0)
     boosted, plain = (score(each.predict(x[250:]), y[250:])["crps"] for each in (peer, mean))
     assert boosted < 0.4 * plain
 

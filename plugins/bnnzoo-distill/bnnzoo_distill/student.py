@@ -14,7 +14,7 @@ from scipy import special
 
 from bnnzoo import UsageError
 from bnnzoo.data import Signature, load_inputs
-from bnnzoo.data.formats.frames import is_frame
+from bnnzoo.data.formats.frames import is_frame, with_index_of
 
 Layer = tuple[Float[np.ndarray, "output input"], Float[np.ndarray, " output"]]
 Array = Float[np.ndarray, "..."]
@@ -149,7 +149,8 @@ class Student:
     def predict(self, x: Any) -> pd.DataFrame:
         """Return a table of predictions with the columns of `Run.predict`, but without quantiles.
 
-        For classes, the table has the column `mutual_information` instead of `entropy`.
+        For classes, the table has the column `mutual_information` instead of `entropy`. If the inputs are a data frame
+        of pandas, the table has the same index.
 
         Raises:
             UsageError: if the inputs do not match the training data.
@@ -160,10 +161,12 @@ class Student:
             columns = {f"p_{name}": probabilities[:, i] for i, name in enumerate(self.signature.class_names)}
             information = np.logaddexp(0.0, outputs[:, -1].astype(np.float64)) ** 2
             likeliest = np.asarray(self.signature.class_names)[probabilities.argmax(1)]
-            return pd.DataFrame({**columns, "mutual_information": information, "predicted": likeliest})
+            table = pd.DataFrame({**columns, "mutual_information": information, "predicted": likeliest})
+            return with_index_of(x, table)
         aleatoric, epistemic = self._sds(outputs)
         mean, sd = self.y_mean + self.y_sd * outputs[:, 0].astype(np.float64), np.hypot(aleatoric, epistemic)
-        return pd.DataFrame({"mean": mean, "sd": sd, "aleatoric_sd": aleatoric, "epistemic_sd": epistemic})
+        table = pd.DataFrame({"mean": mean, "sd": sd, "aleatoric_sd": aleatoric, "epistemic_sd": epistemic})
+        return with_index_of(x, table)
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the student to a .nc or .onnx file and return its path.
