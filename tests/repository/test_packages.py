@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,17 @@ def test_every_package_has_an_archive_a_wheel_and_a_valid_description(packages):
 
 @pytest.mark.packages
 @pytest.mark.slow
+def test_a_wheel_has_all_files_of_its_package(packages):
+    for project in PROJECTS:
+        name = project.name.replace("-", "_") if project != ROOT else "bnnzoo"
+        (wheel,) = packages.glob(f"{name}-*.whl")
+        tracked = _run("git", "ls-files", name, f"{name}.py", cwd=project).splitlines()
+        assert tracked
+        assert not {*tracked} - {*zipfile.ZipFile(wheel).namelist()}
+
+
+@pytest.mark.packages
+@pytest.mark.slow
 def test_the_wheels_work_in_an_empty_environment(packages, tmp_path):
     """Nothing of the repository is in the environment: the data sets and the shipped recipes come from the wheel."""
     venv.create(tmp_path / "venv", with_pip=True)
@@ -65,5 +77,7 @@ def test_the_wheels_work_in_an_empty_environment(packages, tmp_path):
     type_command(f"sample mlp austerity {lengths} -o plugin.nc")
     assert "nll" in type_command("evaluate run.nc")
     assert "status" in type_command("info reference poisson")
+    type_command("sample linear laplace --config reference-poisson --init map --quiet -o poisson.nc")
+    assert "poisson" in type_command("compare poisson.nc --reference poisson")
     type_command("report run.nc -o report.html")
     assert (tmp_path / "report.html").stat().st_size > 10_000
