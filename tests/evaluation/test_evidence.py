@@ -213,9 +213,10 @@ def test_runs_without_evidence_name_the_command_for_it(tmp_path, capsys):
     run = bnnzoo.sample("linear", "random-walk", **options, out=out)
     assert cli.run(["evidence", str(out)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    command = "run bnnzoo sample linear importance --sampler.proposal laplace, or sample with --likelihood-power from"
-    assert f"log p(D) cannot be computed from random-walk draws; {command} 0 to 1 and run bnnzoo evidence" in line
-    call = 'draws; use bnnzoo.sample("linear", bnnzoo.Importance(proposal="laplace")), or sample with likelihood_power'
+    command = "run bnnzoo sample linear importance --sampler.proposal laplace with the data and the other settings of"
+    assert f"log p(D) cannot be computed from random-walk draws; {command} this run; or sample with " in line
+    assert "--likelihood-power from 0 to 1 and run bnnzoo evidence" in line
+    call = 'draws; use bnnzoo.sample("linear", bnnzoo.Importance(proposal="laplace")) with the data and the other'
     with pytest.raises(UsageError, match=re.escape(call)) as caught:
         run.evidence()
     assert "--" not in str(caught.value)

@@ -77,10 +77,10 @@ def _remedy(record: Record) -> str:
     if not record.names_a_model:
         return f"use bnnzoo.sample(posterior, {sampler})"
     model = record.attributes["model"]
-    path = "or sample with [[likelihood_power]] from 0 to 1 and"
+    path = "with the data and the other settings of this run; or sample with [[likelihood_power]] from 0 to 1 and"
     if spelling() == "keywords":
-        return f"use bnnzoo.sample({json.dumps(model)}, {sampler}), {path} call run.evidence(*other_runs)"
-    return f"run bnnzoo sample {model} importance [[sampler.proposal=laplace]], {path} run bnnzoo evidence on all runs"
+        return f"use bnnzoo.sample({json.dumps(model)}, {sampler}) {path} call run.evidence(*other_runs)"
+    return f"run bnnzoo sample {model} importance [[sampler.proposal=laplace]] {path} run bnnzoo evidence on all runs"
 
 
 def of_path(predictors: Sequence[Predictor]) -> Evidence:
