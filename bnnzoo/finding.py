@@ -17,6 +17,8 @@ from typing import Literal, NamedTuple
 Topic = Literal["validity", "convergence", "calibration", "novelty"]
 Spelling = Literal["options", "keywords"]
 """The notation of a setting: `--sampler.step-size 0.01` on the command line, `step_size=0.01` in Python."""
+RESUME: dict[Spelling, str] = {"options": "bnnzoo resume", "keywords": "bnnzoo.resume"}
+"""Name of the command, or of the function, that continues a run."""
 
 _spelling: ContextVar[Spelling] = ContextVar("spelling", default="keywords")
 _SETTING = re.compile(r"\[\[([a-z][a-z0-9_.]*)(?:=([^\]]*))?\]\]")

@@ -46,7 +46,8 @@ def distinct_indices(
         ValueError: if `size` exceeds `total`, or if the part goes beyond the end of the permutation. The end is tested
             only if `start` is a Python integer; a traced value is unknown here.
     """
-    if (first := start if isinstance(start, int) else 0) + size > total:
+    first = start if isinstance(start, int) else 0
+    if first + size > total:
         raise ValueError(f"cannot draw {size} distinct indices out of {total}, beginning at position {first}")
     if total <= _SORT_BELOW:
         count = size if isinstance(start, int) and start == 0 else total

@@ -182,7 +182,7 @@ def test_pit_of_counts_is_randomised():
 
 
 def test_coverage_of_counts_is_the_expectation_over_the_randomisation():
-    """The mean of 2000 randomisations agrees; one randomisation differs by ten times the error of this mean."""
+    """The mean of 2000 randomisations agrees; the sd of a single randomisation is about 0.01 with 400 rows."""
     rng = np.random.default_rng(0)
     y, rate = rng.negative_binomial(2, 0.3, size=(400, 1)), np.full((400, 1), 14 / 3)
     below, up_to = stats.poisson.cdf(y - 1, rate), stats.poisson.cdf(y, rate)
@@ -191,7 +191,7 @@ def test_coverage_of_counts_is_the_expectation_over_the_randomisation():
         randomised = np.mean(np.abs(2 * pit - 1) <= level, (1, 2))
         error = randomised.std() / np.sqrt(len(randomised))
         assert abs(metrics.coverage(below, up_to, level).value - randomised.mean()) < 5 * error
-        assert np.max(np.abs(randomised - randomised.mean())) > 10 * error
+        assert randomised.std() > 0.004  # the positive control: the randomisation matters
 
 
 def test_coverage_of_correct_counts_is_the_nominal_one():

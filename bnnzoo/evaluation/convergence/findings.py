@@ -16,7 +16,7 @@ from bnnzoo.evaluation.formulas import calibration_distance
 from bnnzoo.evaluation.formulas.calibration_distance import Calibration
 from bnnzoo.evaluation.formulas.metrics import Estimate
 from bnnzoo.evaluation.predictions import noise_scale
-from bnnzoo.finding import Finding, sentences, setting, spell_settings, spelling
+from bnnzoo.finding import RESUME, Finding, sentences, setting, spell_settings, spelling
 
 _MIN_CHAINS = 4
 """A run with fewer chains needs the same total ESS as a run with this number of chains.
@@ -138,7 +138,6 @@ def _gate_checks(
         f"R-hat of a linear combination of the tested quantities (mostly {diagnosis.get('rhat_combination_of')})"
     )
     unmoving = f"number of sampled parameters that move at most once in a chain ({diagnosis.get('unmoving_of')})"
-    resume = "bnnzoo.resume" if spelling() == "keywords" else "bnnzoo resume"
     stuck_advice = f"use a smaller step size, a longer {setting('warmup')}, or another sampler such as nuts"
     convergence = {
         "rhat": (f"R-hat of {diagnosis['rhat_of']}", limits.rhat, agree),
@@ -166,7 +165,7 @@ def _gate_checks(
         ),
         "noise_largest": ("largest draw of the noise scale in sds of the target", noise_scale.LARGEST, run_longer),
         "diverging": ("fraction of divergent steps", limits.diverging, "use a smaller step size"),
-        "draws": ("finished draws per chain", diagnosis["draws_requested"], f"continue with {resume}"),
+        "draws": ("finished draws per chain", diagnosis["draws_requested"], f"continue with {RESUME[spelling()]}"),
     }
     return {"convergence": convergence, "validity": validity}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bnnzoo.evaluation.convergence.diagnostics import is_chain
 from bnnzoo.evaluation.formulas import settling
-from bnnzoo.finding import Finding, Spelling, sentences, setting, spell_settings
+from bnnzoo.finding import RESUME, Finding, Spelling, sentences, setting, spell_settings
 from bnnzoo.recipe import duration
 
 _BETWEEN = {"rhat", "rhat_combination", "lp_rhat"}
@@ -130,8 +130,7 @@ def _how_long(diagnosis: Mapping[str, Any], mixing: Sequence[Finding], spelling:
     """Return the advice to run longer, with the setting, and with the necessary factor if it is known."""
     factor = _necessary_factor(diagnosis, mixing)
     lengths = " ".join(setting(name, value) for name, value in _lengths(diagnosis, factor or _UNKNOWN_FACTOR).items())
-    resume = "bnnzoo.resume" if spelling == "keywords" else "bnnzoo resume"
-    remedy = f"continue with {resume} and {lengths}" if diagnosis.get("extensible") else f"use {lengths}"
+    remedy = f"continue with {RESUME[spelling]} and {lengths}" if diagnosis.get("extensible") else f"use {lengths}"
     if factor is None:
         return (
             "the chains disagree too much to estimate how many draws they need, so first draw "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+
 import numpy as np
 import pytest
 import scoringrules
@@ -146,6 +148,12 @@ def test_boosting_and_networks_beat_the_mean(peer_class, module):
         each.fit(x[:250], y[:250], 60.0, 0)
     boosted, plain = (score(each.predict(x[250:]), y[250:])["crps"] for each in (peer, mean))
     assert boosted < 0.4 * plain
+
+
+def test_every_registered_peer_is_a_class_of_this_package():
+    peers = {entry.name: entry.load() for entry in entry_points(group="bnnzoo_bench_peers")}
+    assert {"laplace-torch", "realmlp", "tabm", "catboost", "ngboost", "gp", "linear", "mean"} <= peers.keys()
+    assert all(isinstance(peer(), Peer) for peer in peers.values())
 
 
 def test_peers_and_distributions_follow_the_protocols():
